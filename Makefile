@@ -4,6 +4,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X sluice/internal/base/release.version=$(VERSION)
 GO      ?= go
 
+# Binaries are static, and tests are compiled as binaries are, so that all share what is in Go's cache.
+export CGO_ENABLED = 0
+
 # Tests that never end are stopped by this.
 TEST_TIMEOUT ?= 40m
 # Arguments for the test binaries, e.g. TEST_ARGS='-run TestScenarios -v'.
@@ -11,7 +14,7 @@ TEST_ARGS ?=
 
 .PHONY: build
 build: ## Build the static binary bin/kube-proxy.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-proxy ./cmd/kube-proxy
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kube-proxy ./cmd/kube-proxy
 
 .PHONY: demo
 demo: root tools build ## Show the proxy at work in a lab of network namespaces; KEEP=1 lets it stay, with its page (needs root).
@@ -71,11 +74,24 @@ COMPARE_ARGS ?=
 compare: root tools build ## Compare speed and memory with the kube-proxy UPSTREAM (needs root).
 	cd test/cluster && $(GO) run ./compare -ours $(CURDIR)/bin/kube-proxy -other '$(abspath $(UPSTREAM))' $(COMPARE_ARGS)
 
+# How many nodes follow one API server, and more arguments, such as FLEET_ARGS='-kubemark' or
+# FLEET_ARGS='-crowd 500'.
+N          ?= 20,50,100
+FLEET_ARGS ?=
+
+.PHONY: fleet
+fleet: root tools build ## Measure what N nodes cost a real API server, and extrapolate (needs root).
+	cd test/cluster && $(GO) run ./fleet -nodes '$(N)' -ours $(CURDIR)/bin/kube-proxy $(FLEET_ARGS)
+
 # How long each of the tests disrupts the proxy, which of them to run, and more arguments, such
 # as SOAK_ARGS='-mode nftables -only tampering'.
 TIME       ?= 10m
 SOAK_TESTS ?= .
 SOAK_ARGS  ?=
+
+.PHONY: windows-lab
+windows-lab: root tools ## Run kube-proxy.exe in wine alone, against a fake of Windows' networking service (needs root).
+	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/windows
 
 .PHONY: soak
 soak: root tools ## Hold the proxy under traffic and disrupt it in every way, for TIME (needs root).
@@ -118,15 +134,15 @@ release: $(PLATFORMS) $(PLUGINS) ## Build static binaries, image, Helm chart, ku
 
 .PHONY: plugin $(PLUGINS)
 plugin: ## Build the plugin bin/kubectl-sluice for kubectl.
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/kubectl-sluice
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/kubectl-sluice
 $(PLUGINS):
-	CGO_ENABLED=0 GOOS=$(word 2,$(subst /, ,$@)) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(subst /,-,$@)/ ./cmd/kubectl-sluice
+	GOOS=$(word 2,$(subst /, ,$@)) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(subst /,-,$@)/ ./cmd/kubectl-sluice
 
 .PHONY: systems
 systems: $(SYSTEMS) ## Build for other systems, to bin.
 .PHONY: $(SYSTEMS) $(PLATFORMS)
 $(SYSTEMS) $(PLATFORMS):
-	CGO_ENABLED=0 GOOS=$(@D) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(@D)-$(@F)/ ./cmd/kube-proxy
+	GOOS=$(@D) GOARCH=$(@F) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$(@D)-$(@F)/ ./cmd/kube-proxy
 
 .PHONY: clean
 clean: ## Remove what was built.
@@ -141,6 +157,7 @@ help: ## List the targets.
 TOOLS                  := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
 test full vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
 test full: TOOLS       += chromium=chromium
+test full windows-lab: TOOLS += wine=wine /usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-gcc=gcc-mingw-w64-x86-64
 test full cluster: TOOLS += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp

@@ -28,13 +28,14 @@ const namespace = "kube-system"
 var rendered = map[string]string{
 	"kustomize/nftables/sluice.yaml":      "nftables",
 	"kustomize/iptables/sluice.yaml":      "iptables",
+	"kustomize/try/sluice.yaml":           "nftables",
 	"../release/testdata/everything.yaml": "ipvs",
 }
 
 // eachRendering runs a test for each of them.
 func eachRendering(t *testing.T, f func(t *testing.T, m *manifests, mode string)) {
 	for file, mode := range rendered {
-		t.Run(mode, func(t *testing.T) { f(t, read(t, file), mode) })
+		t.Run(file, func(t *testing.T) { f(t, read(t, file), mode) })
 	}
 }
 
@@ -261,6 +262,7 @@ func parse(t *testing.T, line []string) *config.Flags {
 	}
 	set := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	flags := config.AddFlags(set)
+	flags.AddOwn(set)
 	// Those of the command itself, which have no part in the configuration.
 	set.String("control-socket", "", "")
 	set.Bool("reset-removed-endpoints", false, "")

@@ -89,6 +89,7 @@ var rendered = map[string]struct {
 }{
 	deployDir + "/kustomize/nftables/sluice.yaml": {host, objects},
 	deployDir + "/kustomize/iptables/sluice.yaml": {host + "mode: iptables", objects},
+	deployDir + "/kustomize/try/sluice.yaml":      {host + "serviceProxyName: sluice", objects},
 	deployDir + "/kustomize/monitoring/monitoring.yaml": {
 		host + "monitoring: {expose: true, podMonitor: true, rules: true, dashboard: true}", []string{"monitoring.yaml"}},
 	"testdata/nonroot.yaml":   {host + "runAsNonRoot: true", objects},
@@ -184,6 +185,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"an unknown strategy", host + "updateStrategy: {type: Recreate}", "/updateStrategy/type"},
 		{"port as text", "apiServer: {host: a, port: \"6443\"}", "/apiServer/port"},
 		{"iptables mode without root", host + "mode: iptables\nrunAsNonRoot: true", "runAsNonRoot"},
+		{"a proxy beside another one in iptables mode", host + "serviceProxyName: trial\nmode: iptables", "set mode to nftables or userspace"},
+		{"a name that is no label", host + "serviceProxyName: a/b", "/serviceProxyName"},
+		{"all Services without a name", host + "allServices: true", "allServices: all Services are served without it"},
 		{"monitor of what is not exposed", host + "monitoring: {podMonitor: true}", "monitoring.expose"},
 	}
 	for _, test := range tests {
@@ -203,6 +207,7 @@ func TestRightValuesAreAccepted(t *testing.T) {
 		host + `clusterCIDR: "10.244.0.0/16,fd00:10:244::/56"`, host + `clusterCIDR: "fd00::/8"`, host + `clusterCIDR: "0.0.0.0/0"`,
 		host + `nodePortAddresses: [primary, localhost, 192.0.2.0/24, "::1/128"]`,
 		host + `updateStrategy: {type: OnDelete}`,
+		host + "serviceProxyName: Trial_2.a\nallServices: true",
 		host + `extraConfig: {detectLocalMode: BridgeInterface, detectLocal: {bridgeInterface: cbr0}, oomScoreAdj: -900}`,
 	} {
 		if _, err := render(chartDir, values, objects...); err != nil {
@@ -406,7 +411,7 @@ func TestNothingOfKubeadmIsOverwritten(t *testing.T) {
 
 // TestKustomizationsBuild also shows that the example sets what it promises to.
 func TestKustomizationsBuild(t *testing.T) {
-	for _, name := range []string{"nftables", "iptables", "monitoring", "example"} {
+	for _, name := range []string{"nftables", "iptables", "try", "monitoring", "example"} {
 		t.Run(name, func(t *testing.T) {
 			objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
 				Run(filesys.MakeFsOnDisk(), filepath.Join(deployDir, "kustomize", name))

@@ -64,13 +64,13 @@ var values = map[string][]string{
 	"state":  {"used", "ready", "left_out", "terminating"},
 	"status": {"programmed", "pending", "failed"},
 	"series": {"own", "shared"},
-	"about":  abouts(),
+	"about":  topics(),
 	"job":    {"sluice"},
 }
 
 // abouts are what advisories can be about.
-func abouts() (out []string) {
-	for _, a := range telemetry.Abouts {
+func topics() (out []string) {
+	for _, a := range telemetry.Topics {
 		out = append(out, string(a))
 	}
 	return out

@@ -195,6 +195,7 @@ func TestModesHaveOneHome(t *testing.T) {
 		homes, names = append(homes, modes+m.Name), append(names, m.Name)
 	}
 	homes = append(homes, modes+mode.Sandbox().Name) // a flag has its name
+	homes = append(homes, modes+"kernelspace")       // it is in the list on Windows
 	product, _ := documented(t)
 	for _, p := range list(t, "./cmd/...", "./internal/...") {
 		if slices.Contains(homes, p.ImportPath) || !slices.Contains(product, p.ImportPath) {

@@ -18,7 +18,6 @@ import (
 type asker[Query, Reply any] struct {
 	*question.Question[Query, Reply]
 	query  Query
-	socket string
 	format output.Format
 	client *control.Client
 	out    io.Writer
@@ -46,7 +45,7 @@ func asking[Query, Reply any](
 				return failed(err)
 			}
 		}
-		a.client, a.out = newClient(a.socket), cmd.OutOrStdout()
+		a.client, a.out = newClient(cmd.Flags()), cmd.OutOrStdout()
 		defer a.client.Close()
 		return run(cmd.Context(), a)
 	}
@@ -58,7 +57,10 @@ func asking[Query, Reply any](
 		}
 	})
 	a.format.AddFlags(cmd)
-	addSocketFlag(flags, &a.socket)
+	addSocketFlag(flags, new(string))
+	if flags.Lookup(flagServiceProxyName) == nil {
+		flags.String(flagServiceProxyName, "", "Ask the proxy that was started with this --service-proxy-name.")
+	}
 	return exitFailedIfWrong(cmd)
 }
 
@@ -91,11 +93,10 @@ func (a *asker[Query, Reply]) write(reply *Reply) error {
 
 // completeServices completes the name of a Service, if a proxy answers.
 func completeServices(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	socket, err := cmd.Flags().GetString("control-socket")
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	c := newClient(socket)
+	c := newClient(cmd.Flags())
 	defer c.Close()
 	list, err := question.Services.Ask(cmd.Context(), c, &listing.Query{})
 	if err != nil {
@@ -107,15 +108,26 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (names []stri
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+const (
+	flagControlSocket    = "control-socket"
+	flagServiceProxyName = "service-proxy-name" // of package config, for the proxy
+)
+
 func addSocketFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "control-socket", control.DefaultSocket,
+	flags.StringVar(path, flagControlSocket, control.DefaultSocket,
 		"Socket on which the proxy answers the commands "+question.Names()+", for root only. The proxy has none if it is empty.")
 }
 
-// newClient returns a client of the proxy behind a socket. If this user sees none at
-// the default path, but runs a proxy in a sandbox, it is that one.
-func newClient(path string) *control.Client {
-	if own := control.OwnSocket(); path == control.DefaultSocket && control.IsOwn(own) {
+// newClient returns a client of the proxy behind the socket of the flags. If this user sees none
+// at the default path, but runs a proxy in a sandbox, it is that one.
+func newClient(flags *pflag.FlagSet) *control.Client {
+	path, _ := flags.GetString(flagControlSocket) // all commands have both
+	name, _ := flags.GetString(flagServiceProxyName)
+	if path != control.DefaultSocket {
+		return control.NewClient(path)
+	}
+	path = control.Named(path, name)
+	if own := control.Named(control.OwnSocket(), name); control.IsOwn(own) {
 		if _, err := os.Lstat(path); err != nil {
 			path = own
 		}

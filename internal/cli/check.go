@@ -95,7 +95,7 @@ func (c *checkCommand) run(ctx context.Context, progress io.Writer) (*check.Repo
 	if c.manifests == "" {
 		err = readCluster(ctx, s, o.State, progress)
 	} else {
-		o.Refused, err = readManifests(c.manifests, s.Plan.NodeName, o.State)
+		o.Refused, err = readManifests(c.manifests, s, o.State)
 	}
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *checkCommand) run(ctx context.Context, progress io.Writer) (*check.Repo
 // settings resolves the flags as the proxy on this node does. Manifests stand for the
 // cluster here: the proxy will follow its API server.
 func (c *checkCommand) settings() (*config.Settings, error) {
-	s, err := c.resolve(proxy.EmptyMode(""))
+	s, err := c.resolve(proxy.EmptyMode("", c.flags))
 	if err != nil {
 		return nil, err
 	}
@@ -121,19 +121,13 @@ func (c *checkCommand) settings() (*config.Settings, error) {
 }
 
 // readManifests returns the problems of manifests that are not used.
-func readManifests(path, node string, state *model.State) ([]model.Problem, error) {
-	content, err := manifest.Load(path, node)
+func readManifests(path string, s *config.Settings, state *model.State) ([]model.Problem, error) {
+	content, err := manifest.Load(path, proxy.ReadFor(s))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests: %w", err)
 	}
 	state.Apply(&model.Dirty{}, content.Events...)
-	var refused []model.Problem
-	for _, p := range content.Problems {
-		if p.Refused {
-			refused = append(refused, p.Placed())
-		}
-	}
-	return refused, nil
+	return manifest.Refused(content.Problems), nil
 }
 
 // readCluster reads everything from the API server once, and says what it waits for.
@@ -144,7 +138,7 @@ func readCluster(ctx context.Context, s *config.Settings, state *model.State, pr
 	}
 	server := client.CoreV1().RESTClient().Get().URL()
 	source := kubernetes.New(kubernetes.Options{
-		Client: client, NodeName: s.Plan.NodeName, Logger: logr.Discard(), Clock: clock.RealClock{}, ResyncPeriod: s.Client.ResyncPeriod,
+		Client: client, Proxy: proxy.ReadFor(s), Logger: logr.Discard(), Clock: clock.RealClock{}, ResyncPeriod: s.Client.ResyncPeriod,
 	})
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()

@@ -2,15 +2,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -23,6 +26,7 @@ import (
 	"sluice/internal/dataplane/relay"
 	"sluice/internal/kernel/capability"
 	"sluice/internal/mode"
+	"sluice/internal/observe/nodecondition"
 	"sluice/internal/proxy"
 )
 
@@ -90,32 +94,39 @@ its Node at the API server, or in a directory of manifests.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	o.Flags, o.FlagSet = config.AddFlags(flags), flags
+	o.Flags.AddOwn(flags)
 	addVersionFlag(flags, &o.version)
 	flags.StringVar(&o.Manifests, "manifests", "",
 		"Directory, or file, of YAML or JSON manifests to take Services, EndpointSlices, Nodes and ServiceCIDRs from, instead of an API server.")
 	flags.BoolVar(&o.Sandbox, "sandbox", false,
 		"Leave the kernel alone, and serve only node ports of TCP and UDP, by sockets of this process. It needs no privileges.")
 	flags.BoolVar(&o.cleanupOwn, "cleanup-own", false,
-		"Remove only the rules that this proxy has and upstream's has not, from the kernel, and exit. Upstream's may be running.")
+		"Remove only the rules that this proxy has and upstream's has not, and exit. Upstream's may be running.")
 	flags.BoolVar(&o.ExitOnConfigChange, "exit-on-config-change", false,
-		"End the proxy when the configuration file changes in a way that needs a restart, so that it is started again. Otherwise that is logged, and everything else is applied.")
+		"Exit when the configuration file changes in a way that needs a restart. By default that is logged, and everything else is applied.")
+	flags.BoolVar(&o.EjectFailingEndpoints, "eject-failing-endpoints", false,
+		"Give no new connections, for a while, to endpoints that do not answer them. The annotation sluice/eject of a Service counts more.")
 	flags.BoolVar(&o.ResetRemovedEndpoints, "reset-removed-endpoints", false,
 		"Reset the TCP connections of a Service's clients to an endpoint that no longer serves, so that they reconnect immediately. Otherwise they last as long as the endpoint does.")
 	flags.DurationVar(&o.DrainTimeout, "ipvs-drain-timeout", defaultDrainTimeout,
-		"How long connections through IPVS of another kube-proxy, or of this one in another mode, may last before what they depend on is removed. 0 removes it at once.")
+		"How long connections through IPVS of another kube-proxy, or of this one in another mode, may last before its virtual services are removed. 0 removes them at once.")
 	flags.DurationVar(&o.UDPTimeout, "udp-timeout", relay.IdleTimeout,
-		"In userspace mode and with --sandbox, how long a client of UDP keeps its endpoint without packets.")
+		"In userspace mode and with --sandbox, how long a UDP client keeps its endpoint without packets.")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", defaultShutdownGrace,
 		"In userspace mode and with --sandbox, how long connections may go on when the proxy is asked to end.")
 	flags.BoolVar(&o.ServiceMetrics, "service-metrics", true,
 		"Export metrics of single Services, named sluice_service_.")
 	flags.UintVar(&o.ServiceMetricsLimit, "service-metrics-limit", defaultServiceMetricsLimit,
-		"How many Services have metrics of their own at most. The others are summed up under the name _other_.")
+		"How many Services have metrics of their own at most. The others share the name _other_.")
+	flags.BoolVar(&o.NodeCondition, "node-condition", false,
+		"Have condition "+nodecondition.Type+" of the Node say what /readyz says. The proxy needs the right to get nodes, and to patch nodes/status.")
+	flags.StringVar(&o.StartupTaint, "startup-taint", "",
+		"Key of a taint to remove from the Node when /readyz is good. The proxy needs the right to get and patch nodes.")
 	addSocketFlag(flags, &o.ControlSocket)
 	flags.BoolVar(&o.Page, "page", true,
-		"Show a page about the proxy and its Services to browsers.")
+		"Serve a page for browsers, about the proxy and its Services.")
 	flags.StringVar(&o.PageAddress, "page-bind-address", "",
-		"Address and port of its own for the page. It has no log-in. If this is empty, the page is at / of --metrics-bind-address, and only on its loopback address.")
+		"Address and port of the page, which has no login. If empty, the page is at / of --metrics-bind-address, on loopback addresses only.")
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetUsageFunc(writeUsage)
 	cmd.SetFlagErrorFunc(flagError)
@@ -135,15 +146,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
-	if (o.Flags.Cleanup || o.cleanupOwn) && o.Flags.WriteConfigTo == "" {
-		return o.runCleanup(ctx)
+	cleanup := (o.Flags.Cleanup || o.cleanupOwn) && o.Flags.WriteConfigTo == ""
+	if !cleanup {
+		o.end.starting()
 	}
-	o.end.starting()
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // from now on it does not end the process
-	defer signal.Stop(hangups)
-	o.Hangups, o.Serving, o.Build = hangups, o.end.serving, o.version.build()
-	o.Flags.EmptyMode = proxy.EmptyMode(o.Manifests)
+	switch err := o.Flags.TakeOwn(); { // which reads the file
+	case cleanup:
+		return o.runCleanup(ctx)
+	case err != nil:
+		return err
+	}
+	sighup := make(chan os.Signal, 1)
+	signal.Notify(sighup, syscall.SIGHUP) // from now on it does not end the process
+	defer signal.Stop(sighup)
+	o.SIGHUP, o.Serving, o.Build = sighup, o.end.serving, o.version.build()
+	o.Flags.EmptyMode = proxy.EmptyMode(o.Manifests, o.Flags)
 	if o.Sandbox {
 		o.Flags.EmptyMode = v1alpha1.ProxyMode(mode.Sandbox().Name)
 	}
@@ -169,6 +186,9 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if o.ShutdownGrace < 0 {
 		return fmt.Errorf("--shutdown-grace: %v is negative (use 0 to end connections at once)", o.ShutdownGrace)
 	}
+	if err := o.checkNodeFlags(); err != nil {
+		return err
+	}
 	if _, err := o.OwnPageAddress(settings.Serving.Metrics); err != nil {
 		return err
 	}
@@ -181,19 +201,42 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		proxy.Initialize(logger, settings)
 		return nil
 	}
-	return proxy.Run(ctx, logger, settings, &o.Options)
+	run := func(ctx context.Context) error { return proxy.Run(ctx, logger, settings, &o.Options) }
+	if settings.Configuration.WindowsRunAsService {
+		return underServiceManager(ctx, run)
+	}
+	return run(ctx)
 }
 
-// checkSandbox makes the sandbox and the mode agree, whichever of them was chosen.
+// checkNodeFlags checks what the proxy shall write to its Node.
+func (o *options) checkNodeFlags() error {
+	if o.Manifests != "" && (o.NodeCondition || o.StartupTaint != "") {
+		return errors.New("--node-condition and --startup-taint: with --manifests there is no Node to write to (leave them out)")
+	}
+	if o.StartupTaint == "" {
+		return nil
+	}
+	if wrong := validation.IsQualifiedName(o.StartupTaint); len(wrong) > 0 {
+		return fmt.Errorf("--startup-taint: %q is not the key of a taint: %s (use the key alone, such as sluice/starting)", o.StartupTaint, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// checkSandbox makes the sandbox and the mode agree, whichever of them was chosen, and the control
+// socket that of this proxy.
 func (o *options) checkSandbox(s *config.Settings) error {
 	sandbox := mode.Sandbox().Name
 	if o.Sandbox && s.Mode.Name != sandbox {
 		return fmt.Errorf("--sandbox leaves the kernel alone, which %s mode cannot (leave out one of --sandbox and --proxy-mode, or the field mode)", s.Mode.Name)
 	}
 	o.Sandbox = s.Mode.Name == sandbox
-	if o.Sandbox && !o.FlagSet.Changed("control-socket") {
+	if o.FlagSet.Changed(flagControlSocket) {
+		return nil
+	}
+	if o.Sandbox {
 		o.ControlSocket = control.OwnSocket()
 	}
+	o.ControlSocket = control.Named(o.ControlSocket, s.Instance)
 	return nil
 }
 
@@ -204,7 +247,11 @@ func (o *options) runCleanup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return proxy.Cleanup(ctx, logger, o.cleanupOwn && !o.Flags.Cleanup)
+	if o.Flags.Cleanup && o.Flags.ServiceProxyName != "" {
+		return errors.New("--cleanup removes the rules of all kube-proxies, and --service-proxy-name is for one beside others " +
+			"(use --cleanup-own to remove its own, or leave out --service-proxy-name)")
+	}
+	return proxy.Cleanup(ctx, logger, o.cleanupOwn && !o.Flags.Cleanup, o.Flags.ServiceProxyName)
 }
 
 func newLogger(c *logsapi.LoggingConfiguration, features featuregate.FeatureGate) (logr.Logger, error) {

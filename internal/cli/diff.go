@@ -38,6 +38,7 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 	flags.StringVar(&d.manifests, "manifests", "", "Directory, or file, of YAML or JSON manifests that the proxy might be given; - for standard input.")
 	flags.BoolVar(&d.add, "add", false, "Add the manifests to what the proxy follows, in place of objects of the same names, instead of replacing all of it.")
 	flags.StringVar(&d.against, "against", "", "Directory, or file, of manifests to compare with, instead of asking the proxy.")
+	d.addFlags(flags)
 	asking(cmd, question.Diff, func(ctx context.Context, a *diffAsker) error {
 		report, err := d.report(ctx, cmd, a)
 		if err != nil {
@@ -45,7 +46,6 @@ Exit codes: 0 if there is no difference, 1 if there is one, 2 if there is no ans
 		}
 		return a.finish(report)
 	})
-	d.addFlags(flags)
 	flags.Lookup("config").Usage = "Configuration file that the proxy might be given or, with --against, has."
 	return cmd
 }
@@ -78,7 +78,7 @@ func (d *diffCommand) report(ctx context.Context, cmd *cobra.Command, a *diffAsk
 // assumed are the flags that say how the proxy is configured.
 func (d *diffCommand) assumed(flags *pflag.FlagSet) (names []string) {
 	flags.Visit(func(f *pflag.Flag) {
-		if f.Name == "node" || f.Name == "mode" || isOfTheProxy(f) && f.Name != "config" {
+		if f.Name == "node" || f.Name == "mode" || isOfTheProxy(f) && f.Name != "config" && f.Name != flagServiceProxyName {
 			names = append(names, "--"+f.Name)
 		}
 	})
@@ -118,11 +118,11 @@ func (d *diffCommand) compareDirectories(stderr io.Writer) (*diff.Report, error)
 	if err != nil {
 		return nil, err
 	}
-	old, err := planManifests(d.against, s.Plan, stderr)
+	old, err := planManifests(d.against, s, stderr)
 	if err != nil {
 		return nil, err
 	}
-	new, err := planManifests(d.manifests, s.Plan, stderr)
+	new, err := planManifests(d.manifests, s, stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ Exit codes: 0 if there is an answer, 2 if there is none.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, also those of a proxy that starts again, until interrupted.")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing new events, also after a restart of the proxy, until interrupted.")
 	return asking(cmd, question.Events, func(ctx context.Context, a *eventsAsker) error {
 		if follow {
 			return failed(followEvents(ctx, a))

@@ -67,7 +67,7 @@ func TestFlagsAreGrouped(t *testing.T) {
 	at := 0
 	for _, want := range []string{"\nConfiguration:\n", "\n  --config string\n", "\nAPI server and manifests:\n", "\n  --manifests string\n",
 		"\nRules:\n", "\n  --proxy-mode ", "\nNode:\n", "\n  --conntrack-min ", "\nHTTP, metrics and the control socket:\n", "\n  --page\n",
-		"\nLog:\n", "\n  -v, --v ", "\nAccepted without effect:\n", "\n  --network-name string\n"} {
+		"\nLog:\n", "\n  -v, --v ", "\nWindows:\n", "\n  --network-name string\n"} {
 		i := strings.Index(text[at:], want)
 		if i < 0 {
 			t.Fatalf("%q is not where it should be in\n%s", want, text)

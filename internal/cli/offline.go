@@ -33,6 +33,7 @@ func (o *offline) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.node, "node", "", "Name of the node to plan for. By default as for the proxy: --hostname-override, or the name of this machine.")
 	others := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.flags = config.AddFlags(others)
+	o.flags.AddOwn(others)
 	others.VisitAll(func(f *pflag.Flag) {
 		f.Hidden = f.Hidden || !config.Decides(f.Name)
 		f.Annotations = map[string][]string{ofTheProxy: nil}
@@ -106,8 +107,9 @@ func (p *planned) known() map[model.Problem]bool {
 
 // planManifests plans the manifests at a path. The machine is known from its Node
 // only.
-func planManifests(path string, cfg plan.Config, stderr io.Writer) (*planned, error) {
-	content, err := manifest.Load(path, cfg.NodeName)
+func planManifests(path string, s *config.Settings, stderr io.Writer) (*planned, error) {
+	cfg := s.Plan
+	content, err := manifest.Load(path, proxy.ReadFor(s))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests: %w", err)
 	}

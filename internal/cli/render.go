@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 )
 
@@ -57,11 +58,11 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if s.Mode.Render == nil {
 		return failed(fmt.Errorf("mode %s has no rules to print", s.Mode.Name))
 	}
-	p, err := planManifests(r.manifests, s.Plan, stderr)
+	p, err := planManifests(r.manifests, s, stderr)
 	if err != nil {
 		return failed(err)
 	}
-	if err := s.Mode.Render(stdout, p.desired, families); err != nil {
+	if err := s.Mode.Render(stdout, p.desired, dataplane.RenderOptions{Families: families, Instance: s.Instance}); err != nil {
 		return failed(fmt.Errorf("write the rules: %w", err))
 	}
 	problems, _ := p.problems(nil)

@@ -13,7 +13,7 @@ const (
 	nodeManifest = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"
 )
 
-func folderWith(t *testing.T, files map[string]string) string {
+func dirWith(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -25,14 +25,14 @@ func folderWith(t *testing.T, files map[string]string) string {
 }
 
 func TestRenderAndDiffWithoutAProxy(t *testing.T) {
-	good := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest})
-	nodeless := folderWith(t, map[string]string{"web.yaml": webManifest})
-	bad := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest, "bad.yaml": "kind: Service\n"})
-	cidr := folderWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest,
+	good := dirWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest})
+	nodeless := dirWith(t, map[string]string{"web.yaml": webManifest})
+	bad := dirWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest, "bad.yaml": "kind: Service\n"})
+	cidr := dirWith(t, map[string]string{"web.yaml": webManifest, "node.yaml": nodeManifest,
 		"cidr.yaml": "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: more}\nspec: {cidrs: [10.97.0.0/16]}\n"})
-	empty := folderWith(t, map[string]string{"node.yaml": nodeManifest})
-	config := filepath.Join(folderWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
-	ours := filepath.Join(folderWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
+	empty := dirWith(t, map[string]string{"node.yaml": nodeManifest})
+	config := filepath.Join(dirWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
+	ours := filepath.Join(dirWith(t, map[string]string{"c.yaml": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: 10.0.0.0/8\n"}), "c.yaml")
 	tests := []struct {
 		name     string
 		in       string

@@ -51,7 +51,7 @@ func nodePortRange(field, item string, n *notes) []netip.Prefix {
 		n.fail(field, err.Error(), orRangeOf(item, "use a range such as 192.168.0.0/16 or fd00::/8, or one of the words primary, all and localhost"))
 		return nil
 	}
-	tellRange(field, item, prefix, n)
+	noteRange(field, item, prefix, n)
 	if prefix.Addr().IsLoopback() && !slices.ContainsFunc(loopbackAddresses, prefix.Contains) {
 		n.warn(field, fmt.Sprintf("%v selects nothing: of the loopback addresses, node ports are served on 127.0.0.1 and ::1 only", prefix),
 			"use the word localhost, or 127.0.0.1/32")
@@ -73,7 +73,7 @@ func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 			n.failIf(matters, field, err.Error(), orRangeOf(item, "set --cluster-cidr to a range such as 10.244.0.0/16, or to one of each family with a comma between them"))
 			continue
 		}
-		tellRange(field, item, prefix, n)
+		noteRange(field, item, prefix, n)
 		family := model.FamilyOf(prefix.Addr())
 		if seen[family] {
 			n.failIf(matters, field, fmt.Sprintf("%v is a second range of %v", prefix, family),
@@ -81,6 +81,21 @@ func clusterCIDRs(text string, matters bool, n *notes) []netip.Prefix {
 			continue
 		}
 		seen[family] = true
+		out = append(out, prefix)
+	}
+	return out
+}
+
+// externalIPRanges reads the ranges that external IPs of Services may be in.
+func (f *Flags) externalIPRanges(n *notes) (out []netip.Prefix) {
+	const field = "--" + flagExternalIPRanges
+	for _, text := range f.ExternalIPRanges {
+		prefix, err := parseCIDR(text)
+		if err != nil {
+			n.fail("", field+": "+err.Error(), orRangeOf(text, "use ranges such as 198.51.100.0/24 or 2001:db8::/32, with commas between them"))
+			continue
+		}
+		noteRange(field, text, prefix, n)
 		out = append(out, prefix)
 	}
 	return out
@@ -96,8 +111,8 @@ func orRangeOf(text, otherwise string) string {
 	return fmt.Sprintf("write %s/%d for this address alone", addr, addr.BitLen())
 }
 
-// tellRange notes which range is meant by one that is written with an address inside it.
-func tellRange(field, text string, prefix netip.Prefix, n *notes) {
+// noteRange notes which range is meant by one that is written with an address inside it.
+func noteRange(field, text string, prefix netip.Prefix, n *notes) {
 	host, _, _ := strings.Cut(text, "/")
 	if addr, ok := parseAddr(host); ok && addr != prefix.Addr() {
 		n.note(field, fmt.Sprintf("%s is taken for the whole range %v", text, prefix), fmt.Sprintf("write %v", prefix))

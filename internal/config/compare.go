@@ -30,7 +30,7 @@ func (c Change) String() string {
 // change in the running process, and those that need a restart. A field without
 // effect is in neither.
 func Compare(old, later *Settings) (live, restart []Change) {
-	changes := compareGates(old, later)
+	changes := append(compareGates(old, later), compareOwn(old, later)...)
 	for _, s := range settings {
 		if s.path == "featureGates" || s.idle(old.Mode) != "" && s.idle(later.Mode) != "" {
 			continue
@@ -76,6 +76,12 @@ func (s setting) idle(m dataplane.Mode) string {
 	}
 	if s.path == portRangePath && !m.Configuration.PortRange {
 		return unusedPortRange
+	}
+	if without(m, s.path) {
+		return fmt.Sprintf("mode %s cannot do it", m.Name)
+	}
+	if readsAlso(m, section) || s.path == servicePath && hasServices {
+		return ""
 	}
 	return s.unused
 }

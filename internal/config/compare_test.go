@@ -14,7 +14,7 @@ func TestCompare(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "another way to say the same", old: []string{"--healthz-bind-address=0.0.0.0"}, later: []string{"--proxy-mode=nftables", "--detect-local-mode=ClusterCIDR"}},
-		{name: "what has no effect", later: []string{"--enable-dsr", "--ipvs-scheduler=lc", "--feature-gates=KubeProxyIPVS=false"}},
+		{name: "what has no effect", later: []string{"--enable-dsr", "--ipvs-scheduler=lc", "--feature-gates=APIResponseCompression=false"}},
 		{name: "back to the default", old: []string{"--oom-score-adj=0"}, live: []string{"oomScoreAdj"}},
 		{name: "several", later: []string{"--masquerade-all", "--healthz-port=0", "-v2", "--log-flush-frequency=1s", "--hostname-override=n"},
 			live: []string{"logging.verbosity", "healthzBindAddress", "nftables.masqueradeAll"}, restart: []string{"logging.flushFrequency", "hostnameOverride"}},

@@ -28,6 +28,11 @@ const (
 	metricsPort = 10249
 )
 
+// servers are the ports of the servers.
+type servers struct{ health, metrics int32 }
+
+var usualPorts = servers{healthPort, metricsPort}
+
 // New returns the default configuration.
 //
 // The values are upstream's, except for nftables.minSyncPeriod: upstream waits a
@@ -35,15 +40,15 @@ const (
 // proportional to the change, so waiting gains nothing.
 func New() *Configuration {
 	c := &Configuration{}
-	setDefaults(c)
+	setDefaults(c, usualPorts)
 	return c
 }
 
 // setDefaults fills in unset fields.
-func setDefaults(c *Configuration) {
+func setDefaults(c *Configuration, ports servers) {
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 	defaultPointers(c)
-	defaultAddresses(c)
+	defaultAddresses(c, ports)
 	orElse(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
 	orElse(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
 	orElse(&c.ClientConnection.QPS, 5)
@@ -71,7 +76,7 @@ func defaultPointers(c *Configuration) {
 }
 
 // defaultAddresses fills in the listen addresses, in the family of bindAddress.
-func defaultAddresses(c *Configuration) {
+func defaultAddresses(c *Configuration, ports servers) {
 	orElse(&c.BindAddress, "0.0.0.0")
 	everywhere, here := "0.0.0.0", "127.0.0.1"
 	if addr, ok := parseAddr(c.BindAddress); ok && addr.Is6() {
@@ -79,8 +84,8 @@ func defaultAddresses(c *Configuration) {
 	}
 	orElse(&c.HealthzBindAddress, everywhere)
 	orElse(&c.MetricsBindAddress, here)
-	c.HealthzBindAddress = withPort(c.HealthzBindAddress, healthPort)
-	c.MetricsBindAddress = withPort(c.MetricsBindAddress, metricsPort)
+	c.HealthzBindAddress = withPort(c.HealthzBindAddress, ports.health)
+	c.MetricsBindAddress = withPort(c.MetricsBindAddress, ports.metrics)
 }
 
 // withPort adds the port to an address that has none.

@@ -32,6 +32,7 @@ var effectiveGates = map[featuregate.Feature]string{
 	"ComponentFlagz":        restartPagesGate,
 	"ComponentStatusz":      restartPagesGate,
 	"ContextualLogging":     restartLogGate,
+	"KubeProxyIPVS":         restartMode,
 	"LoggingAlphaOptions":   restartLogGate,
 	"LoggingBetaOptions":    restartLogGate,
 	"NativeHistograms":      restartMetricsGate,

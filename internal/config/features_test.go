@@ -52,8 +52,8 @@ func TestSettingFeatureGates(t *testing.T) {
 		notes    []string // fields
 	}{
 		{name: "one that matters", in: "AllowServiceExternalIPs=false", off: []featuregate.Feature{AllowServiceExternalIPs}},
-		{name: "one that does not", in: "KubeProxyIPVS=false",
-			off: []featuregate.Feature{"KubeProxyIPVS"}, notes: []string{"featureGates.KubeProxyIPVS"}},
+		{name: "one that does not", in: "APIResponseCompression=false",
+			off: []featuregate.Feature{"APIResponseCompression"}, notes: []string{"featureGates.APIResponseCompression"}},
 		{name: "one that is locked, to what it is", in: "WinDSR=true", on: []featuregate.Feature{"WinDSR"}, notes: []string{"featureGates.WinDSR"}},
 		{name: "those of releases since 1.31 that are gone", in: "CloudDualStackNodeIPs=true,ServerSideApply=false,TopologyAwareHints=true",
 			notes: []string{"featureGates.CloudDualStackNodeIPs", "featureGates.ServerSideApply", "featureGates.TopologyAwareHints"}},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -23,6 +24,16 @@ type Flags struct {
 	// InitOnly asks to do what needs full privileges and exit.
 	InitOnly bool
 
+	// ServiceProxyName and AllServices say which Services are served, see Settings.
+	ServiceProxyName string
+	AllServices      bool
+
+	// ExternalIPRanges are the ranges that external IPs of Services may be in; empty for all.
+	ExternalIPRanges []string
+
+	// RejectLocalhostNodePorts rejects packets to node ports on loopback addresses that are not served there.
+	RejectLocalhostNodePorts bool
+
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
@@ -30,12 +41,21 @@ type Flags struct {
 	// They are not flags either: a command that is not the proxy may need them.
 	Overrides []string
 
+	// ownValues are those that TakeOwn found in the file, except for ownFixed, which the command line sets.
+	ownValues map[string]string
+	ownFixed  map[string]bool
+	ownTaken  bool
+
 	set                     *pflag.FlagSet
 	healthPort, metricsPort int32
 }
 
 const (
-	flagConfig = "config"
+	flagConfig           = "config"
+	flagServiceProxyName = "service-proxy-name"
+	flagAllServices      = "all-services"
+	flagExternalIPRanges = "external-ip-ranges"
+	flagRejectLocalhost  = "reject-localhost-nodeports"
 	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
@@ -46,21 +66,33 @@ const (
 func AddFlags(fs *pflag.FlagSet) *Flags {
 	f := &Flags{Configuration: New(), set: fs, healthPort: healthPort, metricsPort: metricsPort}
 	fs.StringVar(&f.ConfigFile, flagConfig, "",
-		"File with the configuration. Given this, other flags that set fields of the configuration are ignored, but for --hostname-override and those for logging. The file is followed while the proxy runs.")
+		"File with the configuration. With it, other flags that set fields of the configuration are ignored, except --hostname-override and the flags for logging. The file is watched.")
 	fs.StringVar(&f.WriteConfigTo, "write-config-to", "",
-		"Write the configuration that the other flags make up to this file, and exit.")
+		"Write the configuration of the other flags, with all defaults, to this file, and exit.")
 	fs.BoolVar(&f.Cleanup, "cleanup", false,
-		"Remove all rules of this proxy, and those of upstream's in any mode, from the kernel, and exit.")
+		"Remove the rules of all kube-proxies, this one and upstream's, in any mode, and exit.")
 	fs.BoolVar(&f.InitOnly, "init-only", false,
 		"Do what needs full root privileges, and exit. The proxy can then be run with CAP_NET_ADMIN alone.")
 	fs.StringVar(&f.Master, "master", "",
-		"Address of the API server. It takes the place of the one in the kubeconfig.")
+		"Address of the API server, instead of the kubeconfig's.")
 	for _, s := range settings {
 		s.addFlag(fs, f.Configuration)
 	}
 	f.addDeprecated(fs)
 	addIgnored(fs)
 	return f
+}
+
+// AddOwn adds the flags that upstream's kube-proxy does not have.
+func (f *Flags) AddOwn(fs *pflag.FlagSet) {
+	fs.StringVar(&f.ServiceProxyName, flagServiceProxyName, "",
+		"Serve only Services whose label service.kubernetes.io/service-proxy-name has this value, beside another kube-proxy that serves the others. In modes "+strings.Join(namedModes(), " and ")+".")
+	fs.BoolVar(&f.AllServices, flagAllServices, false,
+		"With --service-proxy-name, serve also the Services without the label, as the only kube-proxy of the node.")
+	fs.StringSliceVar(&f.ExternalIPRanges, flagExternalIPRanges, nil,
+		"Ranges of addresses, such as 198.51.100.0/24. External IPs of Services that are in none of them are not served, and reported. Empty for all.")
+	fs.BoolVar(&f.RejectLocalhostNodePorts, flagRejectLocalhost, false,
+		"In nftables mode, count packets to node ports on loopback addresses that are not served there, and reject them. With the feature gate "+string(LocalhostNodePorts)+" they are counted only.")
 }
 
 func (f *Flags) addDeprecated(fs *pflag.FlagSet) {

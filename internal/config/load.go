@@ -3,9 +3,11 @@ package config
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,14 +32,14 @@ var (
 		v1alpha1.SchemeGroupVersion, kind)
 )
 
-// Load reads a configuration file and fills in defaults. The problems are what it
+// read reads a configuration file and fills in defaults. The problems are what it
 // ignored.
-func Load(path string) (*Configuration, []model.Problem, error) {
-	data, err := read(path)
+func (f *Flags) read(path string) (*Configuration, []model.Problem, error) {
+	data, err := readFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, problems, err := Decode(data)
+	c, problems, err := f.decode(data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
@@ -47,8 +49,8 @@ func Load(path string) (*Configuration, []model.Problem, error) {
 // maxFileSize is more than any configuration needs.
 const maxFileSize = 16 << 20
 
-// read reads a configuration file.
-func read(path string) ([]byte, error) {
+// readFile reads a configuration file.
+func readFile(path string) ([]byte, error) {
 	data, err := regularfile.Read(path, maxFileSize)
 	switch {
 	case errors.Is(err, regularfile.ErrNotRegular), errors.Is(err, regularfile.ErrTooLarge):
@@ -61,12 +63,15 @@ func read(path string) ([]byte, error) {
 
 // Decode decodes a configuration in YAML or JSON and fills in defaults. The
 // problems are what it ignored: unknown and duplicate fields.
-func Decode(data []byte) (*Configuration, []model.Problem, error) {
+func Decode(data []byte) (*Configuration, []model.Problem, error) { return (&Flags{}).decode(data) }
+
+// decode is Decode with the defaults of the flags.
+func (f *Flags) decode(data []byte) (*Configuration, []model.Problem, error) {
 	c, problems, err := decodeRaw(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	setDefaults(c)
+	setDefaults(c, f.ports())
 	return c, problems, nil
 }
 
@@ -85,7 +90,8 @@ func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	switch {
 	case ok:
-		problems = ignored(strict.Errors(), data)
+		own := func(err error) bool { return err.Error() == fmt.Sprintf("unknown field %q", ownSection) }
+		problems = ignored(slices.DeleteFunc(slices.Clone(strict.Errors()), own), data)
 	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err), runtime.IsNotRegisteredError(err):
 		return nil, nil, wrongVersion(gvk)
 	case err != nil:
@@ -95,6 +101,8 @@ func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
 	if !ok {
 		return nil, nil, wrongVersion(gvk)
 	}
+	_, misfits := readOwn(data)
+	problems = append(problems, misfits...)
 	if documents(data) > 1 {
 		problems = append(problems, problem("", "there is more than one document in it; only the first is read",
 			"put the configuration into a file of its own"))
@@ -198,15 +206,28 @@ func remedyForField(field string) string {
 // unreadable says why a file cannot be decoded: the fields with values of the wrong types,
 // or the line that cannot be parsed.
 func unreadable(data []byte, err error) error {
-	if found := mistyped(data); len(found) > 0 {
+	raw, syntax := yaml.YAMLToJSON(data)
+	if found := mistyped(data, raw); len(found) > 0 {
 		return found
 	}
-	if _, syntax := yaml.YAMLToJSON(data); syntax != nil && !utilyaml.IsJSONBuffer(data) {
+	if syntax != nil && !utilyaml.IsJSONBuffer(data) {
 		line, reason := yamlsyntax.Position(syntax)
 		mistake := yamlsyntax.Explain(data, line, reason)
 		return fmt.Errorf("it is not YAML: line %d: %s (%s)", mistake.Line, mistake.Reason, mistake.Remedy)
 	}
 	return fmt.Errorf("it cannot be read as YAML or JSON of a %s: %w", kind, err)
+}
+
+// mistyped returns the values of a file that have the wrong type, in the order of their lines. raw is
+// the file in JSON, nil if it is neither that nor YAML.
+func mistyped(data, raw []byte) (found Errors) {
+	at := yamlsyntax.Locate(data)
+	misfits := yamlsyntax.Misfits(raw, reflect.TypeFor[Configuration]())
+	slices.SortStableFunc(misfits, func(a, b yamlsyntax.Misfit) int { return cmp.Compare(at.Line(a.Path), at.Line(b.Path)) })
+	for _, m := range misfits {
+		found = append(found, problem(m.Path, fmt.Sprintf("line %d: %s", at.Line(m.Path), m.Reason), m.Remedy))
+	}
+	return found
 }
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)

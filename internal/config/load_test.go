@@ -147,7 +147,7 @@ func TestMistakesInAFileAreExplained(t *testing.T) {
 		{"number in a list", "nodePortAddresses: [primary, 10]\n",
 			`KubeProxyConfiguration: nodePortAddresses[1]: line 3: there is a number where a string belongs (put the value in quotes)`},
 		{"several", "oomScoreAdj: low\nclusterCIDR: [10.0.0.0/8]\niptables: {masqueradeAll: yes}\n",
-			"KubeProxyConfiguration: oomScoreAdj: line 3: there is a string where a number belongs (write a number)\n" +
+			"KubeProxyConfiguration: oomScoreAdj: line 3: there is a string where a whole number belongs (write a whole number)\n" +
 				`KubeProxyConfiguration: clusterCIDR: line 4: there is a list where a string belongs (write "10.0.0.0/8")`},
 		{"indentation", " mode: nftables\n",
 			`it is not YAML: line 3: the line " mode: nftables" is not indented like those around it (indent it by as many spaces as the other fields of the same mapping)`},
@@ -236,7 +236,7 @@ func TestInvalidFilesAreRefused(t *testing.T) {
 			if err := os.WriteFile(path, []byte(test.in), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, _, err := Load(path)
+			_, _, err := (&Flags{}).read(path)
 			if err == nil {
 				t.Fatal("it was accepted")
 			}
@@ -252,7 +252,7 @@ func TestInvalidFilesAreRefused(t *testing.T) {
 
 func TestUnreadableFileIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing.yaml")
-	_, _, err := Load(path)
+	_, _, err := (&Flags{}).read(path)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error is %v, want that %s does not exist", err, path)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -45,6 +46,17 @@ func loopbackNodePorts(c *Configuration, m dataplane.Mode, selected plan.NodePor
 		n.warn("nodePortAddresses", "node ports are not served on loopback addresses: "+field+" is false", remedy)
 	}
 	return nil
+}
+
+// rejectLocalhost applies the flag that rejects packets to node ports on loopback addresses.
+func (f *Flags) rejectLocalhost(s *Settings, n *notes) {
+	switch {
+	case !f.RejectLocalhostNodePorts:
+	case !s.Mode.Configuration.CountsLoopback:
+		n.fail("", fmt.Sprintf("--%s: not in %s mode", flagRejectLocalhost, s.Mode.Name), "leave it out, or set --proxy-mode to nftables")
+	default:
+		s.Plan.UnservedLoopback = plan.UnservedReject
+	}
 }
 
 // loopbackForbidden returns the field with which the administrator disabled node

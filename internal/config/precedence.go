@@ -18,7 +18,10 @@ func (f *Flags) Load() (*Configuration, []model.Problem, error) {
 		c := f.fromFlags(&n)
 		return c, n.warnings, nil
 	}
-	return f.with(Load(f.ConfigFile))
+	if err := f.TakeOwn(); err != nil {
+		return nil, nil, err
+	}
+	return f.with(f.read(f.ConfigFile))
 }
 
 // with applies the flags to the configuration of a file.
@@ -41,14 +44,29 @@ func (f *Flags) with(c *Configuration, problems []model.Problem, err error) (*Co
 func (f *Flags) fromFlags(n *notes) *Configuration {
 	c := f.Configuration.DeepCopy()
 	f.setHostname(c)
+	if f.beside() {
+		if !f.set.Changed(flagOf("healthzBindAddress")) {
+			c.HealthzBindAddress = ""
+		}
+		if !f.set.Changed(flagOf("metricsBindAddress")) {
+			c.MetricsBindAddress = ""
+		}
+	}
 	if f.WriteConfigTo != "" {
-		defaultAddresses(c)
+		defaultAddresses(c, f.ports())
 		return c
 	}
-	health := f.deprecatedPort(flagHealthPort, c.HealthzBindAddress, f.healthPort, n)
-	metrics := f.deprecatedPort(flagMetricsPort, c.MetricsBindAddress, f.metricsPort, n)
+	ports := servers{f.healthPort, f.metricsPort}
+	if !f.set.Changed(flagHealthPort) {
+		ports.health = f.ports().health
+	}
+	if !f.set.Changed(flagMetricsPort) {
+		ports.metrics = f.ports().metrics
+	}
+	health := f.deprecatedPort(flagHealthPort, c.HealthzBindAddress, ports.health, n)
+	metrics := f.deprecatedPort(flagMetricsPort, c.MetricsBindAddress, ports.metrics, n)
 	c.HealthzBindAddress, c.MetricsBindAddress = health, metrics
-	defaultAddresses(c)
+	defaultAddresses(c, f.ports())
 	if f.healthPort == 0 {
 		c.HealthzBindAddress = ""
 	}

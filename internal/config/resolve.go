@@ -35,6 +35,14 @@ type Settings struct {
 	// SyncPeriod is how often the kernel is compared with the desired state.
 	SyncPeriod time.Duration
 
+	// ServiceProxyName is the label of the Services that are served, if it is not empty: those
+	// without a label are not, unless AllServices.
+	ServiceProxyName string
+	AllServices      bool
+
+	// Own are the values of the file for settings that upstream's kube-proxy does not have, by field.
+	Own map[string]string
+
 	// HostnameOverride is the name of the node, empty for the host name.
 	HostnameOverride string
 
@@ -82,18 +90,26 @@ type Client struct {
 // Settings resolves the flags and the configuration file.
 func (f *Flags) Settings() (*Settings, error) {
 	c, problems, err := f.Load()
-	return f.resolve(c, problems, err, f.ConfigFile != "")
+	s, err := f.resolve(c, problems, err, f.ConfigFile != "")
+	if err == nil {
+		s.Own = f.ownValues
+	}
+	return s, err
 }
 
 // SettingsWith resolves the flags with a configuration file of that content.
 func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
-	c, problems, err := f.with(Decode(file))
-	return f.resolve(c, problems, err, true)
+	c, problems, err := f.with(f.decode(file))
+	s, err := f.resolve(c, problems, err, true)
+	if err == nil {
+		s.Own = f.ownOf(file)
+	}
+	return s, err
 }
 
 // Resolve resolves a configuration that Load returned, in the words of who wrote it.
 func (f *Flags) Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
-	s, err := Resolve(c, emptyMode)
+	s, err := f.own(Resolve(c, emptyMode))
 	if f.ConfigFile != "" {
 		return inFile(s, err)
 	}
@@ -104,7 +120,7 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, o
 	if err != nil {
 		return nil, err
 	}
-	s, err := Resolve(c, f.EmptyMode)
+	s, err := f.own(Resolve(c, f.EmptyMode))
 	if ofFile {
 		s, err = inFile(s, err)
 	}
@@ -113,6 +129,22 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, o
 	}
 	s.Client.Master = f.Master
 	s.Warnings = append(problems, s.Warnings...)
+	return s, nil
+}
+
+// own applies the flags that have no field to what Resolve returns.
+func (f *Flags) own(s *Settings, err error) (*Settings, error) {
+	if err != nil {
+		return nil, err
+	}
+	var n notes
+	f.name(s, &n)
+	s.Plan.ExternalIPRanges = f.externalIPRanges(&n)
+	f.rejectLocalhost(s, &n)
+	s.Notes = append(s.Notes, n.asides...)
+	if len(n.errors) > 0 {
+		return nil, Errors(n.errors)
+	}
 	return s, nil
 }
 
@@ -141,11 +173,13 @@ func Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) 
 		Conntrack:        conntrack(c, &n),
 		OOMScoreAdj:      oomScoreAdj(*c.OOMScoreAdj, &n),
 	}
+	checkModeGate(m, s.Features, &n)
 	s.Plan = planConfig(c, m, s.Features, &n)
 	s.Plan.NodeIP = nodeIP(c.BindAddress, &n)
 	s.SyncPeriod, s.MinSyncPeriod = periods(c, written, m, &n)
 	s.IPVS = ipvsSettings(c, m, &n)
 	s.Ports = portRange(c, m, &n)
+	s.Windows = windows(c, m, s, &n)
 	checkLogging(c, s.Features, &n)
 	noteUnused(c, m, &n)
 	if !m.Configuration.PortRange {

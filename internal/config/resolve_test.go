@@ -40,6 +40,9 @@ func usual() *Settings {
 			NodePortAddresses: plan.NodePortAddresses{Primary: true},
 			MasqueradeBit:     14,
 			Algorithms:        model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev),
+			CanEject:          true,
+			PortRanges:        true,
+			LoopbackLocal:     true,
 		},
 		SyncPeriod: 30 * time.Second,
 		Serving:    Serving{Health: netip.MustParseAddrPort("0.0.0.0:10256"), Metrics: netip.MustParseAddrPort("127.0.0.1:10249")},
@@ -146,7 +149,7 @@ func TestResolve(t *testing.T) {
 			want := usual()
 			test.want(want)
 			if want.Mode.Name == iptables.Mode.Name {
-				want.Plan.Algorithms = 0
+				want.Plan.Algorithms, want.Plan.CanEject, want.Plan.PortRanges, want.Plan.LoopbackLocal = 0, false, false, false
 			}
 			got, err := parse(t, test.in...).Settings()
 			if err != nil {

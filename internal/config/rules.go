@@ -29,6 +29,14 @@ func modeOf(c *Configuration, n *notes) dataplane.Mode {
 	return m
 }
 
+// checkModeGate refuses a mode whose feature gate is off.
+func checkModeGate(m dataplane.Mode, features featuregate.FeatureGate, n *notes) {
+	if gate := m.Configuration.Gate; gate != "" && !features.Enabled(featuregate.Feature(gate)) {
+		n.fail(modePath, fmt.Sprintf("feature gate %s is off, which forbids proxy mode %s", gate, m.Name),
+			fmt.Sprintf("set --proxy-mode to nftables, or leave %s out of --feature-gates", gate))
+	}
+}
+
 func planConfig(c *Configuration, m dataplane.Mode, features featuregate.FeatureGate, n *notes) plan.Config {
 	where := nodePortAddresses(c.NodePortAddresses, n)
 	where.Loopback = loopbackNodePorts(c, m, where, n)
@@ -48,10 +56,16 @@ func planConfig(c *Configuration, m dataplane.Mode, features featuregate.Feature
 	if uses(m, "ipvs.scheduler") {
 		p.Balancer.Default = c.IPVS.Scheduler
 	}
+	// As upstream: its nftables mode has listeners for what is local, its iptables mode the rules of
+	// the node's other connections.
+	p.LoopbackLocal = !m.Configuration.LocalhostNodePorts
+	if on := c.FeatureGates[string(LocalhostNodePorts)]; on && m.Configuration.CountsLoopback {
+		p.UnservedLoopback = plan.UnservedCount
+	}
 	if m.Adjust != nil {
 		m.Adjust(&p)
 	}
-	detectLocal(c, &p, n)
+	localDetector(c, m, &p, n)
 	return p
 }
 
@@ -106,7 +120,7 @@ func ipvsSettings(c *Configuration, m dataplane.Mode, n *notes) dataplane.IPVS {
 			n.failIf(matters, field, err.Error(), orRangeOf(cidr, "use a range such as 10.96.0.0/12"))
 			continue
 		}
-		tellRange(field, cidr, p, n)
+		noteRange(field, cidr, p, n)
 		s.ExcludeCIDRs = append(s.ExcludeCIDRs, p)
 	}
 	if matters && s.Scheduler != "" && !slices.Contains(schedulers, s.Scheduler) {

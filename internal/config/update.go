@@ -38,16 +38,17 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 		return u, nil
 	}
 	held.takeNode(inForce)
+	held.Own = inForce.Own
 	held.WrittenMode = inForce.WrittenMode
 	u.InForce = held
 	u.Live, _ = Compare(inForce, held)
 	return u, nil
 }
 
-// takeNode copies what depends on the node, not on a configuration.
+// takeNode copies what depends on the node and the command, not on a configuration.
 func (s *Settings) takeNode(from *Settings) {
 	to, now := &s.Plan, &from.Plan
-	to.NodeName, to.RequireNode, to.NoIPv6 = now.NodeName, now.RequireNode, now.NoIPv6
+	to.NodeName, to.RequireNode, to.NoIPv6, to.Eject = now.NodeName, now.RequireNode, now.NoIPv6, now.Eject
 }
 
 // hold reads a configuration file and keeps what needs a restart as it is in force.
@@ -58,7 +59,7 @@ func (f *Flags) hold(file []byte, inForce *Settings) (*Configuration, []model.Pr
 		return nil, nil, err
 	}
 	c.Mode = inForce.WrittenMode
-	setDefaults(c)
+	setDefaults(c, f.ports())
 	if c, problems, err = f.with(c, problems, nil); err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -64,7 +65,7 @@ func (f *Flags) Watch(ctx context.Context, inForce *Settings, options WatchOptio
 		return fmt.Errorf("find the configuration file: %w", err)
 	}
 	if options.read == nil {
-		options.read = read
+		options.read = readFile
 	}
 	follower := &follower{flags: f, path: path, asked: inForce, inForce: inForce, warned: inForce.Warnings, options: options}
 	ended := make(chan struct{})
@@ -140,7 +141,7 @@ func (f *follower) read(ctx context.Context, watcher *filewatch.Watcher) {
 		f.options.Logger.Info("The configuration file is valid again", "file", f.path)
 	}
 	f.warn(update.Asked)
-	if same(f.asked.Configuration, update.Asked.Configuration) {
+	if same(f.asked.Configuration, update.Asked.Configuration) && maps.Equal(f.asked.Own, update.Asked.Own) {
 		return
 	}
 	f.options.Logger.Info("The configuration file changed", "file", f.path)

@@ -250,7 +250,7 @@ func TestPipeInPlaceOfTheFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitLogged("stays in force", "--config "+path, "it is not a regular file")
-	if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+	if _, _, err := (&Flags{}).read(path); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
 		t.Errorf("at the start: %v", err)
 	}
 	save(t, path+".tmp", cidr("2"))

@@ -9,7 +9,7 @@ import (
 
 // Attempt is one of the proxy to connect a client to an endpoint, and how it ended.
 type Attempt struct {
-	Client   netip.Addr
+	Client   netip.AddrPort // as the proxy sees it
 	Endpoint netip.AddrPort
 	Protocol model.Protocol
 	Outcome  Outcome

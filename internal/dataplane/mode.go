@@ -3,12 +3,14 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -35,7 +37,7 @@ type Mode struct {
 	// Render writes what Reconcile makes in an empty kernel, for people and
 	// for comparisons. The same input always gives the same text. Nil if there is
 	// nothing to show.
-	Render func(io.Writer, *plan.Desired, []model.Family) error
+	Render func(io.Writer, *plan.Desired, RenderOptions) error
 	// Remove removes what this proxy and upstream's keep in the kernel for the mode.
 	// Nil if they keep nothing there.
 	Remove func(context.Context, RemoveOptions) error
@@ -72,6 +74,9 @@ type Mode struct {
 	// WithoutKernel means that the mode programs nothing in the kernel: there is nothing to
 	// prepare, to watch or to remove there.
 	WithoutKernel bool
+	// Named means that several proxies can serve a node in the mode, each with an Instance, beside one
+	// without in any mode, or upstream's: nothing in the kernel is of two of them.
+	Named bool
 	// BesideIPTables means that the rules are not those of iptables. Other programs
 	// on the node that use iptables may then expect a chain of kube-proxy's
 	// there, or drop what is forwarded.
@@ -84,9 +89,18 @@ type Chains struct {
 	Has   func(chain string) bool
 }
 
+// RenderOptions configures Mode.Render.
+type RenderOptions struct {
+	Families []model.Family
+	Instance string
+}
+
 // RemoveOptions configures Mode.Remove.
 type RemoveOptions struct {
 	Logger logr.Logger
+	// Instance is the named proxy whose objects are removed, and no others; empty for all but those
+	// of named ones.
+	Instance string
 	// Running is the Dataplane in use, whose objects stay; nil if there is none.
 	Running Dataplane
 	// KeepMark leaves the chain KUBE-MARK-MASQ alone: the caller maintains it.
@@ -109,10 +123,14 @@ type DrainOptions struct {
 
 // Draining is what is left of another kube-proxy.
 type Draining struct {
-	// Services are the kernel's objects for Services, Connections those that depend on
-	// them.
-	Services, Connections int
-	Until                 time.Time // they are removed then at the latest
+	Connections int       `json:"connections"` // those that depend on the virtual services
+	Services    int       `json:"services"`    // virtual services
+	Until       time.Time `json:"until"`       // connections end then at the latest
+}
+
+func (d *Draining) String() string {
+	return fmt.Sprintf("%s of an earlier kube-proxy at %s, until %s", printable.Count(d.Connections, "connection"),
+		printable.Count(d.Services, "virtual service"), d.Until.UTC().Format("15:04:05 UTC"))
 }
 
 // BusyError is the error of Open where another program keeps the mechanism busy.
@@ -140,7 +158,12 @@ type Options struct {
 
 // ModeSettings are what the configuration has for single modes, which read theirs.
 type ModeSettings struct {
-	IPVS IPVS
+	// Instance is what the proxy is called that serves a node beside others; empty for one that
+	// serves it alone. It is a valid value of a label.
+	Instance string
+
+	IPVS    IPVS
+	Windows Windows
 	// Ports are those that the proxy listens on if it forwards connections itself.
 	Ports PortRange
 }
@@ -170,6 +193,20 @@ type Forwarding struct {
 	Tried func(Attempt)
 }
 
+// Windows are the settings of the Host Networking Service of Windows.
+type Windows struct {
+	// Network is the name of the network that the pods are in.
+	Network string
+	// SourceVIP is the source address of connections that the node opens to pods of an overlay.
+	SourceVIP netip.Addr
+	// DSR has endpoints answer the clients of ClusterIPs directly.
+	DSR bool
+	// RootEndpoint is the name of the node's own endpoint, to which health checks at load balancer
+	// IPs go if ForwardHealthChecks.
+	RootEndpoint        string
+	ForwardHealthChecks bool
+}
+
 // PortRange is a range of ports; the zero value stands for any that are free.
 type PortRange struct{ First, Last uint16 }
 
@@ -185,6 +222,12 @@ type Configuration struct {
 	// InheritSection is the section that counts as well where no mode was
 	// chosen: upstream chooses another mode there, and reads that one's.
 	InheritSection string
+	// Gate is the feature gate without which the mode is refused, as upstream refuses it; empty for none.
+	Gate string
+	// AlsoSection is a section with settings of the mode that has no syncPeriod; empty for none.
+	AlsoSection string
+	// Without are the fields for all modes that have no effect in this one.
+	Without []string
 	// PortRange means that the mode listens on ports of portRange.
 	PortRange bool
 	// PrimaryNodePorts means that node ports are served on the node's primary
@@ -193,6 +236,9 @@ type Configuration struct {
 	// LocalhostNodePorts means that node ports are served on 127.0.0.1 also if
 	// it is not named, unless localhostNodePorts in Section is false.
 	LocalhostNodePorts bool
+	// CountsLoopback means that packets to node ports on loopback addresses can be counted that
+	// are not served there: the mode's Dataplane is a LoopbackCounter, and has upstream's metric.
+	CountsLoopback bool
 }
 
 // Metric describes a metric.

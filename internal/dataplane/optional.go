@@ -24,10 +24,11 @@ type Progress struct {
 	Transactions int
 }
 
-// Bulk is a Dataplane for which one large change costs less than several small ones: it is
-// given all changes that wait at once.
-type Bulk interface {
-	Bulk()
+// Portioner is a Dataplane that knows how much it is best given at a time, because each Apply has a price
+// of its own.
+type Portioner interface {
+	// Portion returns about how many elements that is. It is called by who calls Apply, between two of those.
+	Portion() int
 }
 
 // Counter is a Dataplane that keeps metrics itself: the Counters of its Mode.

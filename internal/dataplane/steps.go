@@ -1,7 +1,9 @@
 package dataplane
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -108,21 +110,24 @@ func poolBetween(old, new *plan.Route, partial *bool) []plan.Endpoint {
 		weighted(old) != weighted(new) && len(old.Endpoints) > 0 && len(new.Endpoints) > 0 {
 		return new.Endpoints
 	}
-	compare := func(a, b plan.Endpoint) int { return a.Compare(b.AddrPort) }
-	gone, come := differences(old.Endpoints, new.Endpoints, compare)
+	gone, come := count(plan.DifferentEndpoints(old.Endpoints, new.Endpoints))
 	room := room(old.Endpoints, new.Endpoints)
 	if gone+come <= room {
 		return new.Endpoints
 	}
 	*partial = true
 	gone = min(gone, max(room/2, room-come)) // half of them if there are as many
+	compare := func(a, b plan.Endpoint) int { return a.Compare(b.AddrPort) }
 	return listBetween(old.Endpoints, new.Endpoints, compare, gone, room-gone)
 }
 
 // sourcesBetween is listBetween for source ranges. One range may cover others, so the new ones come
 // before the old ones go.
 func sourcesBetween(old, new []netip.Prefix, partial *bool) []netip.Prefix {
-	gone, come := differences(old, new, netip.Prefix.Compare)
+	if slices.Equal(old, new) {
+		return new
+	}
+	gone, come := count(plan.Merge(old, new, netip.Prefix.Compare))
 	room := room(old, new)
 	if gone+come <= room {
 		return new
@@ -132,9 +137,9 @@ func sourcesBetween(old, new []netip.Prefix, partial *bool) []netip.Prefix {
 	return listBetween(old, new, netip.Prefix.Compare, room-come, come)
 }
 
-// differences counts what is only in one of two sorted lists.
-func differences[T any](old, new []T, compare func(a, b T) int) (gone, come int) {
-	for before, after := range plan.Merge(old, new, compare) {
+// count counts what is only in one of two lists.
+func count[T any](merged iter.Seq2[*T, *T]) (gone, come int) {
+	for before, after := range merged {
 		switch {
 		case after == nil:
 			gone++

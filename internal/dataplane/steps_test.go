@@ -99,7 +99,7 @@ func checkStep(t *testing.T, old, now, next, new *plan.Frontend) {
 		new = emptied(old)
 	}
 	differences := 0
-	for a, b := range plan.MergeEndpoints(now.Route.Endpoints, next.Route.Endpoints) {
+	for a, b := range plan.DifferentEndpoints(now.Route.Endpoints, next.Route.Endpoints) {
 		if a == nil || b == nil {
 			differences++
 		}

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// portion is about how many elements one Apply is given at most. It takes the kernel
-// a few milliseconds, and that is how long a change waits for a large one.
+// portion is about how many elements one Apply is given at most, if the dataplane is no Portioner. It takes
+// the kernel a few milliseconds, and that is how long a change waits for a large one.
 const portion = 500
 
 // backlog is what is planned and not yet in the kernel. It is handed out in portions, in
@@ -43,7 +43,9 @@ type backlog struct {
 	at      map[netip.Addr]int
 	tenants map[string]*turn // namespaces, by name
 	order   turns            // the same
-	cost    int              // of all entries
+	// spending is what was spent by the namespace whose turn it was.
+	spending int
+	cost     int // of all entries
 
 	arrivals uint64
 	finished []model.Name // Services that have no entries any more, for eventLog
@@ -70,6 +72,7 @@ type turn struct {
 	// Of a namespace.
 	services map[string]*turn
 	order    turns
+	spending int // as that of backlog
 
 	// Of a Service.
 	namespace *turn
@@ -87,15 +90,6 @@ func (t turns) Less(i, j int) bool {
 		return b.behind
 	}
 	return cmp.Or(cmp.Compare(a.spent, b.spent), cmp.Compare(a.arrival, b.arrival)) < 0
-}
-
-// start is what counts as spent by one that comes: as much as by those that are there, so that it does
-// not hold them up for long, less a portion, so that it need not wait for them.
-func (t turns) start() int {
-	if len(t) == 0 {
-		return 0
-	}
-	return max(0, t[0].spent-portion)
 }
 
 func (t turns) Swap(i, j int) {
@@ -243,39 +237,81 @@ func (b *backlog) put(f *plan.Frontend, gone, behind bool) {
 	}
 	if e.owner.behind && !behind {
 		e.owner.behind = false
+		// The large change may be none of its doing: of the node, for example.
+		e.owner.spent = min(e.owner.spent, start(e.owner.namespace.spending, false))
 		heap.Fix(&e.owner.namespace.order, e.owner.index)
 	}
 	b.cost -= e.cost
-	e.Frontend, e.gone, e.cost = f, gone, costOf(f)
+	was := b.before[f.Key]
+	e.Frontend, e.gone, e.cost = f, gone, costOf(was, f)
+	if gone {
+		e.cost = costOf(nil, f)
+	}
 	b.cost += e.cost
-	if was := b.before[f.Key]; was != nil && was.Service != f.Service {
+	if was != nil && was.Service != f.Service {
 		b.taken[f.Key] = struct{}{}
 	} else {
 		delete(b.taken, f.Key)
 	}
 }
 
-// costOf estimates how many elements a frontend takes.
-func costOf(f *plan.Frontend) int {
-	n := 1 + len(f.Sources)
-	for _, r := range f.Routes() {
-		n += r.NumSlots()
+// costOf estimates how many elements it takes to write a frontend instead of what it was before, nil
+// for nothing.
+func costOf(before, f *plan.Frontend) int {
+	n := 1
+	if before == nil || !slices.Equal(before.Sources, f.Sources) {
+		n += len(f.Sources)
+	}
+	n += costOfRoute(routeOf(before, false), &f.Route)
+	if f.Outside != nil {
+		n += costOfRoute(routeOf(before, true), f.Outside)
 	}
 	return n
+}
+
+func routeOf(f *plan.Frontend, outside bool) *plan.Route {
+	switch {
+	case f == nil:
+		return nil
+	case outside:
+		return f.Outside
+	}
+	return &f.Route
+}
+
+// costOfRoute counts the endpoints that differ, if that is what a mode writes.
+func costOfRoute(before, r *plan.Route) int {
+	if before == nil || before.Algorithm != r.Algorithm || r.Algorithm == model.Maglev || before.Weighted() || r.Weighted() {
+		return r.NumSlots()
+	}
+	n := 0
+	for range plan.DifferentEndpoints(before.Endpoints, r.Endpoints) {
+		n++
+	}
+	return n
+}
+
+// start is what counts as spent by one that comes: as much as by those whose turn it is, so that it does
+// not hold them up for long, less a portion for small changes, which so need not wait for them.
+func start(spending int, behind bool) int {
+	if behind {
+		return spending
+	}
+	return spending - portion
 }
 
 func (b *backlog) queue(service model.Name, behind bool) *turn {
 	t := b.tenants[service.Namespace]
 	if t == nil {
 		b.arrivals++
-		t = &turn{name: service.Namespace, arrival: b.arrivals, spent: b.order.start(), services: map[string]*turn{}}
+		t = &turn{name: service.Namespace, arrival: b.arrivals, spent: start(b.spending, false), services: map[string]*turn{}}
 		b.tenants[t.name] = t
 		heap.Push(&b.order, t)
 	}
 	q := t.services[service.Name]
 	if q == nil {
 		b.arrivals++
-		q = &turn{name: service.Name, arrival: b.arrivals, spent: t.order.start(), behind: behind, namespace: t}
+		q = &turn{name: service.Name, arrival: b.arrivals, spent: start(t.spending, behind), behind: behind, namespace: t}
 		t.services[q.name] = q
 		heap.Push(&t.order, q)
 	}
@@ -380,14 +416,14 @@ func fits(c *plan.Change, limit int) bool {
 	cost := len(c.Removed)
 	for _, key := range c.Removed {
 		if was := c.Before[key]; was != nil && cost <= limit {
-			cost += costOf(was) - 1
+			cost += costOf(nil, was) - 1
 		}
 	}
 	for _, f := range c.Set {
 		if cost > limit {
 			break
 		}
-		cost += costOf(f)
+		cost += costOf(c.Before[f.Key], f)
 	}
 	return cost <= limit
 }
@@ -399,6 +435,7 @@ func (b *backlog) choose(limit int) (chosen []*entry) {
 	for cost := 0; cost < limit && len(b.order) > 0; {
 		t := b.order[0]
 		q := t.order[0]
+		b.spending, t.spending = max(b.spending, t.spent), max(t.spending, q.spent)
 		e := q.entries[q.taken]
 		chosen = append(chosen, e)
 		cost += e.cost

@@ -172,6 +172,35 @@ func TestSmallChangesGoBetweenPortions(t *testing.T) {
 	}
 }
 
+// TestLargeServiceMayMakeSmallChanges: what counts is what differs, however large a Service is, unless
+// all of it has to be written.
+func TestLargeServiceMayMakeSmallChanges(t *testing.T) {
+	const services = 50
+	change := func(algorithm model.Algorithm) *plan.Change {
+		c := &plan.Change{Before: map[plan.Key]*plan.Frontend{}}
+		for i := range services {
+			before, after := tenantFrontend("a", "web", fmt.Sprintf("10.0.0.%d", i), portion), tenantFrontend("a", "web", fmt.Sprintf("10.0.0.%d", i), portion)
+			for _, f := range []*plan.Frontend{before, after} {
+				f.Route.Algorithm = algorithm
+				f.Outside = &plan.Route{Endpoints: f.Route.Endpoints[1:]}
+				for k := range f.Route.Endpoints {
+					f.Route.Endpoints[k].AddrPort = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(k >> 8), byte(k)}), 80)
+				}
+			}
+			after.Route.Endpoints[7].AddrPort = netip.MustParseAddrPort("10.1.0.7:81")
+			c.Set, c.Before[after.Key] = append(c.Set, after), before
+		}
+		return c
+	}
+	for algorithm, want := range map[model.Algorithm]int{model.Random: services, model.Maglev: 1} {
+		b := newBacklog()
+		b.add(change(algorithm), portion)
+		if got := len(b.next(portion).Set); got != want {
+			t.Errorf("%s: %d of %d frontends are in the first portion, want %d", algorithm, got, services, want)
+		}
+	}
+}
+
 // TestNamespacesTakeTurns: the many Services of one namespace do not go before the one of another.
 func TestNamespacesTakeTurns(t *testing.T) {
 	b := newBacklog()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -49,9 +50,9 @@ func (e *Engine) commit(ctx context.Context) {
 		Planned: !e.backlog.empty(),
 		Begin:   e.clock.Now(),
 	}
-	size := e.portion
+	size := e.portionSize()
 	if e.repair.needed {
-		c.Kind, size = Reconcile, 0
+		c.Kind = Reconcile
 	}
 	retries := e.statuses.takeRetries(c.Begin, c.Kind == Reconcile)
 	if !c.Planned && c.Kind == Apply && len(retries) == 0 {
@@ -75,6 +76,17 @@ func (e *Engine) commit(ctx context.Context) {
 		e.verifier.postpone(c.End)
 	}
 	e.finish(c)
+}
+
+// portionSize returns how much of what is planned is written next, 0 for all.
+func (e *Engine) portionSize() int {
+	if e.repair.needed {
+		return 0
+	}
+	if d, ok := e.dataplane.(dataplane.Portioner); ok {
+		return d.Portion()
+	}
+	return portion
 }
 
 // without returns the part of a change that is not left.

@@ -9,8 +9,7 @@
 //   - A change is committed immediately. Events that arrive during a commit are
 //     batched into the next one. Only MinSyncPeriod delays commits.
 //   - A large change is committed in portions, between which namespaces and Services
-//     take turns: it does not delay changes of other Services. Modes that are Bulk get
-//     everything at once.
+//     take turns: it does not delay changes of other Services.
 //   - A frontend that the kernel refuses is retried with a backoff of its own, and
 //     immediately when it changes; all others are unaffected.
 //   - When a commit fails as a whole, the kernel is reconciled with a backoff of

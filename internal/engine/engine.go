@@ -74,7 +74,6 @@ type Engine struct {
 	config  *plan.Config // not planned yet
 	synced  bool         // sources are in sync, and planning has begun
 	backlog *backlog     // planned and not yet in the kernel
-	portion int          // how much of it is written at a time; 0 for all
 	events  eventLog     // that led to dirty and backlog
 
 	lastStart time.Time // of the last commit
@@ -101,10 +100,6 @@ func New(o Options) *Engine {
 		verifier:      verifier{period: o.SyncPeriod},
 		problems:      problemLog{log: o.Logger},
 		backlog:       newBacklog(),
-		portion:       portion,
-	}
-	if _, bulk := o.Dataplane.(dataplane.Bulk); bulk {
-		e.portion = 0
 	}
 	e.syncPeriod.Store(int64(o.SyncPeriod))
 	if d, ok := o.Dataplane.(dataplane.ProgressReporter); ok {
@@ -133,7 +128,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// sleep waits until there is mail or something is due.
+// sleep waits until something arrived or something is due.
 func (e *Engine) sleep(ctx context.Context, now time.Time) {
 	var due <-chan time.Time
 	if at, ok := e.nextDue(); ok {
@@ -157,7 +152,7 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// absorb takes the mail, and plans the events in it once the sources are in
+// absorb takes the batch, and plans the events in it once the sources are in
 // sync. Until then the State is only filled.
 func (e *Engine) absorb(ctx context.Context) {
 	m, synced := e.inbox.take()
@@ -229,11 +224,7 @@ func (e *Engine) plan(since time.Time, events []model.Event) {
 		e.finish(&Commit{Change: change, Desired: desired, Planned: true, Begin: now, End: now, Events: e.events.taken(e.backlog)})
 		return
 	}
-	size := e.portion
-	if e.repair.needed {
-		size = 0
-	}
-	e.backlog.add(change, size)
+	e.backlog.add(change, e.portionSize())
 	e.events.planned(e.backlog)
 }
 

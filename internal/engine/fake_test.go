@@ -30,6 +30,7 @@ type fakeDataplane struct {
 	t         *testing.T
 	start     time.Time
 	disturbed chan struct{}
+	portion   int // it is best given at a time
 
 	mu         sync.Mutex
 	busy       bool // a commit is under way
@@ -57,6 +58,7 @@ func newFakeDataplane(t *testing.T) *fakeDataplane {
 		t:          t,
 		start:      time.Now(),
 		disturbed:  make(chan struct{}, 1),
+		portion:    portion,
 		unknown:    true,
 		frontends:  map[plan.Key]*plan.Frontend{},
 		written:    map[plan.Key]*plan.Frontend{},
@@ -67,6 +69,8 @@ func newFakeDataplane(t *testing.T) *fakeDataplane {
 		verify:     func(context.Context) (bool, error) { return true, nil },
 	}
 }
+
+func (d *fakeDataplane) Portion() int { return d.portion }
 
 func (d *fakeDataplane) Reconcile(ctx context.Context, desired *plan.Desired) dataplane.Result {
 	keys := slices.SortedFunc(maps.Keys(desired.Frontends), plan.Key.Compare)

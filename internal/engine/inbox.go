@@ -12,8 +12,8 @@ import (
 	"sluice/internal/plan"
 )
 
-// mail is what arrived for the loop since it last looked.
-type mail struct {
+// batch is what arrived for the loop since it last looked.
+type batch struct {
 	events []model.Event
 	since  time.Time // when the first of events or config arrived
 	config *plan.Config
@@ -30,7 +30,7 @@ type inbox struct {
 	wake  notify.Signal
 
 	mu      sync.Mutex
-	mail    mail
+	batch   batch
 	waiting map[*source]struct{} // sources that are not in sync
 	synced  bool
 }
@@ -43,30 +43,30 @@ func newInbox(c clock.PassiveClock) *inbox {
 	}
 }
 
-// post modifies the mail and wakes the loop.
-func (b *inbox) post(write func(*mail)) {
+// post modifies the batch and wakes the loop.
+func (b *inbox) post(write func(*batch)) {
 	b.mu.Lock()
-	write(&b.mail)
+	write(&b.batch)
 	b.mu.Unlock()
 	b.wake.Notify()
 }
 
 // postChange is post for changes that lead to a commit, whose age is tracked.
-func (b *inbox) postChange(write func(*mail)) {
-	b.post(func(m *mail) {
-		if m.since.IsZero() {
-			m.since = b.clock.Now()
+func (b *inbox) postChange(write func(*batch)) {
+	b.post(func(next *batch) {
+		if next.since.IsZero() {
+			next.since = b.clock.Now()
 		}
-		write(m)
+		write(next)
 	})
 }
 
 // take empties the inbox. When synced is true, all events posted before the
-// sources were in sync are in this mail or in an earlier one.
-func (b *inbox) take() (m mail, synced bool) {
+// sources were in sync are in this batch or in an earlier one.
+func (b *inbox) take() (m batch, synced bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m, b.mail = b.mail, mail{}
+	m, b.batch = b.batch, batch{}
 	return m, b.synced
 }
 
@@ -93,7 +93,7 @@ func (b *inbox) pendingSince() time.Time {
 	if !b.synced {
 		return time.Time{}
 	}
-	return b.mail.since
+	return b.batch.since
 }
 
 func (b *inbox) waitingFor() []string {
@@ -132,7 +132,7 @@ func (e *Engine) Update(events ...model.Event) {
 	if len(events) == 0 {
 		return
 	}
-	e.inbox.postChange(func(m *mail) { m.events = append(m.events, events...) })
+	e.inbox.postChange(func(b *batch) { b.events = append(b.events, events...) })
 }
 
 // Synced says that all sources have passed on everything that existed at the
@@ -144,10 +144,10 @@ type periods struct{ minSync, sync time.Duration }
 // SetPeriods replaces MinSyncPeriod and SyncPeriod of the Options.
 func (e *Engine) SetPeriods(minSync, sync time.Duration) {
 	e.syncPeriod.Store(int64(sync))
-	e.inbox.post(func(m *mail) { m.periods = &periods{minSync, sync} })
+	e.inbox.post(func(b *batch) { b.periods = &periods{minSync, sync} })
 }
 
 // SetPlanConfig replaces the configuration of the planner.
 func (e *Engine) SetPlanConfig(config plan.Config) {
-	e.inbox.postChange(func(m *mail) { m.config = &config })
+	e.inbox.postChange(func(b *batch) { b.config = &config })
 }

@@ -2,12 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/model"
 )
 
@@ -101,15 +102,78 @@ func TestFailedPortionIsReconciledWithTheRest(t *testing.T) {
 	})
 }
 
-// bulkDataplane is a mode that takes all at once.
-type bulkDataplane struct{ *fakeDataplane }
+// zonal are Services with an endpoint in each of two zones, each of which prefers its own, and with
+// source ranges that may admit the node.
+func zonal() (events []model.Event) {
+	for i, event := range crowd(0) {
+		service := *event.(model.SetService).Service
+		service.Ports = []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30000 + i)}}
+		service.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 18, byte(i / 250), byte(i % 250)})}
+		service.Filtered, service.SourceRanges = true, []netip.Prefix{netip.MustParsePrefix("10.3.0.0/16")}
+		slice := &model.Slice{Name: service.Name, Service: service.Name.Name, Family: model.IPv4,
+			Ports: []model.SlicePort{{Protocol: model.TCP, Port: 8080}}}
+		for zone, addr := range map[string]string{"east": "10.2.0.1", "west": "10.2.0.2"} {
+			slice.Endpoints = append(slice.Endpoints, model.Endpoint{
+				Addr: netip.MustParseAddr(addr), Conditions: model.Ready | model.Serving, Hints: &model.Hints{Zones: []string{zone}}})
+		}
+		slices.SortFunc(slice.Endpoints, func(a, b model.Endpoint) int { return a.Addr.Compare(b.Addr) })
+		events = append(events, model.SetService{Service: &service}, model.SetSlice{Slice: slice})
+	}
+	return events
+}
 
-func (bulkDataplane) Bulk() {}
+// TestNodeEventDoesNotHoldUpSmallChanges: what arrives while all Services are written, because the node
+// has moved to another zone or has other addresses, is in the next portion.
+func TestNodeEventDoesNotHoldUpSmallChanges(t *testing.T) {
+	east := &model.Node{Name: "here", Zone: "east", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	west, renumbered := *east, *east
+	west.Zone, renumbered.IPs = "west", []netip.Addr{netip.MustParseAddr("10.3.0.1")}
+	for name, event := range map[string]model.Event{
+		"zone":      model.SetNode{Node: &west},
+		"addresses": model.SetNode{Node: &renumbered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, Options{}, func(t *testing.T, b *fixture) {
+				b.kernel.portion = 200
+				b.Update(append(zonal(), model.SetNode{Node: east})...)
+				b.sync()
+				release := b.kernel.holdCommits()
+				b.Update(event)
+				synctest.Wait()
+				if s := b.Status(); s.Pending < 2*b.kernel.portion {
+					t.Fatalf("the event concerns %d frontends only", s.Pending)
+				}
+				b.Update(web("10.0.0.1", 0))
+				moved := web("10.1.0.7", 3)
+				b.Update(moved) // of the Services that all are written
+				synctest.Wait()
+				release()
+				synctest.Wait()
+				calls := b.kernel.taken()
+				if len(calls) < 3 {
+					t.Fatalf("there were %d commits", len(calls))
+				}
+				for _, want := range []string{"10.0.0.1 ", "10.1.0.7 "} {
+					if !strings.Contains(calls[1].What+" ", want) {
+						t.Errorf("the second of %d commits is without %s: %.60s", len(calls), want, calls[1].What)
+					}
+				}
+			})
+		})
+	}
+}
 
-var _ dataplane.Bulk = bulkDataplane{}
-
-func TestBulkModeGetsAllAtOnce(t *testing.T) {
-	if e := New(Options{Dataplane: bulkDataplane{}}); e.portion != 0 {
-		t.Errorf("it is given portions of %d", e.portion)
+// TestModeSaysHowLargePortionsAre: a mode for which a commit has a high price gets more at a time.
+func TestModeSaysHowLargePortionsAre(t *testing.T) {
+	for size, want := range map[int]int{portion / 2: 6, 2 * portion: 2, 10 * portion: 1} {
+		run(t, Options{}, func(t *testing.T, b *fixture) {
+			b.kernel.portion = size
+			b.sync()
+			b.Update(crowd(0)...)
+			synctest.Wait()
+			if n := len(b.kernel.taken()); n != want {
+				t.Errorf("%d commits of %d frontends each, want %d", n, size, want)
+			}
+		})
 	}
 }

@@ -32,7 +32,7 @@ func TestRandomFailuresEndAsDesired(t *testing.T) {
 			run(t, o, func(t *testing.T, b *fixture) {
 				b.Observe(observed)
 				if seed%4 < 2 {
-					b.portion = 2 // nearly all commits are portions
+					b.kernel.portion = 2 // nearly all commits are portions
 				}
 				final := b.chaos(seed)
 				b.kernel.configure(func(d *fakeDataplane) { d.calm() })

@@ -110,7 +110,7 @@ func (e *Engine) watchDisturbances(ctx context.Context) {
 			if !open {
 				return
 			}
-			e.inbox.post(func(m *mail) { m.disturbed = true })
+			e.inbox.post(func(b *batch) { b.disturbed = true })
 		}
 	}
 }

@@ -140,6 +140,9 @@ func (e *Engine) Unsettled(key plan.Key) (s FrontendStatus, is bool) {
 	return e.statuses.unsettled(key)
 }
 
+// Settled reports whether all frontends are in the kernel as they are desired, and no other ones.
+func (e *Engine) Settled() bool { return e.statuses.settled() }
+
 // Failures returns the frontends that failed, sorted by key.
 func (e *Engine) Failures() []Failure {
 	out := e.statuses.failures()

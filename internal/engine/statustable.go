@@ -326,6 +326,13 @@ func (t *statusTable) unsettled(key plan.Key) (s FrontendStatus, is bool) {
 	return f.status(), true
 }
 
+// settled reports whether no frontend is pending or failed.
+func (t *statusTable) settled() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.pending) == 0 && len(t.failed) == 0
+}
+
 func (t *statusTable) failures() []Failure {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

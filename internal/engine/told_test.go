@@ -97,7 +97,7 @@ func TestBeforeIsWhatObserversWereToldLast(t *testing.T) {
 				o := &told{t: t, frontends: map[plan.Key]*plan.Frontend{}}
 				b.Observe(o)
 				if seed%4 > 0 {
-					b.portion = 4 * int(seed%4)
+					b.kernel.portion = 4 * int(seed%4)
 				}
 				chance := rand.New(rand.NewPCG(seed, 0))
 				b.kernel.unruly(rand.New(rand.NewPCG(seed, 1)))

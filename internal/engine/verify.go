@@ -44,7 +44,7 @@ func (e *Engine) verifyIfDue(ctx context.Context, now time.Time) {
 	reconciles := e.repair.started
 	e.helpers.Go(func() {
 		ok, err := e.dataplane.Verify(ctx)
-		e.inbox.post(func(m *mail) { m.verification = &verification{ok, err, reconciles} })
+		e.inbox.post(func(b *batch) { b.verification = &verification{ok, err, reconciles} })
 	})
 }
 

@@ -5,6 +5,7 @@ import "net/netip"
 // Node is the Node object of the machine the proxy runs on.
 type Node struct {
 	Name string
+	UID  string // of the object; "" in manifests without one
 	// IPs are the node's addresses, InternalIPs before ExternalIPs, in the
 	// order of the object. The first of each family is its primary IP.
 	IPs      []netip.Addr

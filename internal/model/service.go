@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -61,14 +62,31 @@ type Service struct {
 	AlgorithmChosen bool
 	// Affinity is the session affinity timeout in seconds, 0 for none.
 	Affinity uint32
+	// Eject says whether endpoints that do not answer are left out for a while; nil to do as the node
+	// does by default.
+	Eject *bool
 
 	// Filtered says that loadBalancerSourceRanges is not empty. SourceRanges
 	// holds its valid entries: a filtered Service without a valid range admits
 	// no client.
 	Filtered     bool
 	SourceRanges []netip.Prefix
+	// FilterAll says that the source ranges restrict the clients of external IPs and node ports,
+	// too, and not only those of load balancer IPs.
+	FilterAll bool
+
+	// PreserveDestination asks for packets to load balancer IPs that keep this address on their way
+	// to endpoints.
+	PreserveDestination bool
+
+	// PassThrough says that packets to external addresses for which there is no endpoint are left
+	// alone, so that somebody else who has the address can serve them.
+	PassThrough bool
 
 	HealthCheckNodePort uint16
+
+	// Released says that another proxy serves the Service from now on, too: it leaves soon.
+	Released bool
 
 	// Problems describe the fields that were malformed and left out.
 	Problems []Problem
@@ -80,4 +98,20 @@ type ServicePort struct {
 	Protocol Protocol
 	Port     uint16
 	NodePort uint16 // 0 for none
+	// Ranges are further ports, which lead to the same endpoints, each to the port of its own number.
+	// They are without overlaps.
+	Ranges []PortRange
 }
+
+// PortRange is a range of ports, from First to Last inclusive.
+type PortRange struct {
+	First, Last uint16
+}
+
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Contains reports whether a port is in the range.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
+// Overlaps reports whether two ranges have a port in common.
+func (r PortRange) Overlaps(o PortRange) bool { return r.First <= o.Last && o.First <= r.Last }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Event is one change of a State: SetService, DeleteService, SetSlice,
-// DeleteSlice, SetNode, SetServiceCIDR, DeleteServiceCIDR, SetHostIPs or
-// SetRefused.
+// Event is one change of a State: SetService, DeleteService, ReleaseService,
+// SetSlice, DeleteSlice, SetNode, SetServiceCIDR, DeleteServiceCIDR, SetHostIPs,
+// SetRefused or SetEjected.
 type Event interface{ apply(*State, *Dirty) }
 
 type (
@@ -17,6 +17,8 @@ type (
 	SetService struct{ *Service }
 	// DeleteService removes a Service.
 	DeleteService struct{ Name Name }
+	// ReleaseService removes a Service that another proxy serves now.
+	ReleaseService struct{ Name Name }
 	// SetSlice adds an EndpointSlice or replaces the one of that name.
 	SetSlice struct{ *Slice }
 	// DeleteSlice removes an EndpointSlice.
@@ -73,6 +75,7 @@ type State struct {
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
 	refused  []Problem
+	ejected  map[Name][]Ejection // by Service
 }
 
 // NewState returns an empty State.
@@ -202,6 +205,8 @@ func (e DeleteService) apply(s *State, d *Dirty) {
 	d.service(e.Name)
 }
 
+func (e ReleaseService) apply(s *State, d *Dirty) { DeleteService(e).apply(s, d) }
+
 func (e SetSlice) apply(s *State, d *Dirty) {
 	svc := e.ServiceName()
 	if old, ok := s.owner[e.Name]; ok && old != svc {
@@ -290,6 +295,7 @@ func (s *State) Clone() *State {
 	c.services = maps.Clone(s.services)
 	c.owner = maps.Clone(s.owner)
 	c.cidrs = maps.Clone(s.cidrs)
+	c.ejected = maps.Clone(s.ejected)
 	c.slices = make(map[Name][]*Slice, len(s.slices))
 	for name, list := range s.slices {
 		c.slices[name] = slices.Clone(list)

@@ -21,20 +21,25 @@ func Decide(world World, packet Packet) Verdict {
 	if f, ok := world.frontendOf(packet); ok {
 		return world.connect(f, packet)
 	}
-	if world.Config.FrontendsOnly {
+	return world.miss(packet)
+}
+
+// miss decides about a packet to no frontend.
+func (w World) miss(packet Packet) Verdict {
+	if w.Config.FrontendsOnly {
 		return Verdict{Action: Pass, Why: "no Service has this address and port, and the mode looks no further"}
 	}
 	// A ClusterIP belongs to a Service, which refuses all other ports.
-	if owner := world.ownerOfClusterIP(packet.Destination); owner != nil {
+	if owner := w.ownerOfClusterIP(packet.Destination); owner != nil {
 		return Verdict{Action: Reject, Service: owner.Name,
 			Why: "no such port on the ClusterIP of " + owner.Name.String()}
 	}
-	if owner := world.routesToNode(packet.Destination); owner != nil {
+	if owner := w.routesToNode(packet.Destination); owner != nil {
 		return Verdict{Action: Reject, Service: owner.Name,
 			Why: "no such port on an address that is led to the node for " + owner.Name.String()}
 	}
 	// The address is unused, and forwarding the packet could make it loop.
-	for _, cidr := range world.ServiceCIDRs {
+	for _, cidr := range w.ServiceCIDRs {
 		if anyContains(cidr.Prefixes, packet.Destination) {
 			return Verdict{Action: Drop, Why: "in a service CIDR, but the ClusterIP of no Service"}
 		}
@@ -62,7 +67,11 @@ type frontend struct {
 	service *model.Service
 	port    model.ServicePort
 	kind    kind
+	// ports are those of a range; none for a single port.
+	ports model.PortRange
 }
+
+func (f frontend) isRange() bool { return f.ports != model.PortRange{} }
 
 func (f frontend) String() string { return f.kind.String() + " of " + f.service.Name.String() }
 
@@ -75,7 +84,7 @@ func (w World) frontendOf(p Packet) (frontend, bool) {
 		for _, s := range w.Services {
 			for _, port := range s.Ports {
 				for _, k := range kinds {
-					if f := (frontend{s, port, k}); w.claims(f, p) {
+					if f := (frontend{service: s, port: port, kind: k}); w.claims(f, p) {
 						claims = append(claims, f)
 					}
 				}
@@ -87,7 +96,56 @@ func (w World) frontendOf(p Packet) (frontend, bool) {
 			}), true
 		}
 	}
-	return frontend{}, false
+	return w.rangeOf(p)
+}
+
+// rangeOf finds the range that the packet is for, where no single port is. Of ranges that overlap at an
+// address those of the lower kinds and older Services are served, and none that overlaps one of these.
+func (w World) rangeOf(p Packet) (frontend, bool) {
+	var claims []frontend
+	for _, s := range w.Services {
+		if !w.canRange(s) {
+			continue
+		}
+		for _, port := range s.Ports {
+			for _, k := range []kind{clusterIP, loadBalancerIP, externalIP} {
+				for _, r := range port.Ranges {
+					f := frontend{s, port, k, r}
+					at := p
+					at.Port = r.First
+					if w.claims(f, at) {
+						claims = append(claims, f)
+					}
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(claims, func(a, b frontend) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), byAge(a.service, b.service))
+	})
+	var served []frontend
+	for _, f := range claims {
+		if !slices.ContainsFunc(served, func(o frontend) bool { return o.ports.Overlaps(f.ports) }) {
+			served = append(served, f)
+		}
+	}
+	i := slices.IndexFunc(served, func(f frontend) bool { return f.ports.Contains(p.Port) })
+	if i < 0 {
+		return frontend{}, false
+	}
+	return served[i], true
+}
+
+// canRange reports whether ranges of a Service are served at all.
+func (w World) canRange(s *model.Service) bool {
+	algorithm := s.Algorithm
+	if algorithm == model.Random && !s.AlgorithmChosen {
+		algorithm = w.Config.DefaultAlgorithm
+	}
+	if algorithm != model.Random && !w.Config.Algorithms.Has(algorithm) {
+		algorithm = model.Random // which is used instead
+	}
+	return w.Config.PortRanges && s.Affinity == 0 && algorithm != model.Maglev && algorithm != model.LeastConnections
 }
 
 // byAge orders Services by creation; one without a creation time is the oldest.
@@ -101,13 +159,17 @@ func (w World) claims(f frontend, p Packet) bool {
 	if f.port.Protocol != p.Protocol || !hasFamily(f.service, model.FamilyOf(p.Destination)) {
 		return false
 	}
+	number := f.port.Port
+	if f.isRange() {
+		number = f.ports.First
+	}
 	switch f.kind {
 	case clusterIP:
-		return f.port.Port == p.Port && slices.Contains(f.service.ClusterIPs, p.Destination)
+		return number == p.Port && slices.Contains(f.service.ClusterIPs, p.Destination)
 	case loadBalancerIP:
-		return f.port.Port == p.Port && slices.Contains(f.service.LoadBalancerIPs, p.Destination)
+		return number == p.Port && slices.Contains(f.service.LoadBalancerIPs, p.Destination)
 	case externalIP:
-		return f.port.Port == p.Port && slices.Contains(f.service.ExternalIPs, p.Destination) &&
+		return number == p.Port && slices.Contains(f.service.ExternalIPs, p.Destination) &&
 			!w.Config.NoExternalIPs
 	}
 	return f.port.NodePort != 0 && f.port.NodePort == p.Port && w.servesNodePorts(p.Destination)
@@ -148,11 +210,13 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 
 // balanced reports whether the kernel's balancer chooses the endpoints of an external frontend.
 // It can neither keep session affinity exactly nor hash as other modes do, nor choose at random,
-// and cannot lead the node's packets to the node.
+// and cannot lead the node's packets to the node. It would take packets that are to be left alone.
 func (w World) balanced(f frontend, family model.Family) bool {
 	s := f.service
 	here := func(e endpoint) bool { return slices.Contains(w.HostIPs, e.Addr) }
 	switch {
+	case s.PassThrough:
+		return false
 	case s.Affinity > 0 || slices.ContainsFunc(w.clusterPool(w.endpointsOf(s, f.port, family)), here):
 		return false
 	case s.Algorithm == model.Random:
@@ -166,7 +230,8 @@ func (w World) connect(f frontend, p Packet) Verdict {
 	v := Verdict{Service: f.service.Name}
 	// The filter comes first: a client that may not connect does not learn whether
 	// there are endpoints.
-	if f.kind == loadBalancerIP && !w.admits(f.service, p) {
+	filtered := f.kind == loadBalancerIP || f.service.FilterAll && f.kind != clusterIP
+	if filtered && !w.admits(f, p) {
 		v.Action, v.Why = Drop, fmt.Sprintf("%s, whose source ranges lack %s", f, p.Source)
 		return v
 	}
@@ -179,13 +244,22 @@ func (w World) connect(f frontend, p Packet) Verdict {
 	}
 	v.Why = fmt.Sprintf("%s, reached by %s: the %s", f, who, name)
 	switch {
+	case len(pool) == 0 && f.service.PassThrough && f.kind != clusterIP:
+		as := w.miss(p)
+		v.Action, v.Why = as.Action, v.Why+" is empty, and the Service wants it as if it were not there: "+as.Why
 	case len(pool) > 0:
 		v.Action = Forward
 		v.Affinity = f.service.Affinity
 		v.MasqueradedTo = map[netip.AddrPort]bool{}
 		for _, e := range pool {
-			v.Endpoints = append(v.Endpoints, e.addrPort)
-			v.MasqueradedTo[e.addrPort] = w.masquerades(f, who, p, e)
+			at := e.addrPort
+			if f.isRange() { // connections keep their port
+				at = netip.AddrPortFrom(e.Addr, p.Port)
+			}
+			if _, again := v.MasqueradedTo[at]; !again {
+				v.Endpoints = append(v.Endpoints, at)
+			}
+			v.MasqueradedTo[at] = w.masquerades(f, who, p, e)
 		}
 	case len(everywhere) > 0:
 		// This is for the load balancer's health check to detect, not the client.
@@ -201,7 +275,8 @@ func (w World) connect(f frontend, p Packet) Verdict {
 // none, and a list with ranges of the other family only does not restrict this
 // one. If the ranges admit this node, a packet from the load balancer's IP
 // itself is the node's own too: it has that IP and picked it as source.
-func (w World) admits(s *model.Service, p Packet) bool {
+func (w World) admits(f frontend, p Packet) bool {
+	s := f.service
 	if !s.Filtered || anyContains(s.SourceRanges, p.Source) {
 		return true
 	}
@@ -212,7 +287,7 @@ func (w World) admits(s *model.Service, p Packet) bool {
 	allowsNode := slices.ContainsFunc(w.nodeAddresses(), func(a netip.Addr) bool {
 		return model.FamilyOf(a) == model.FamilyOf(p.Source) && anyContains(s.SourceRanges, a)
 	})
-	return p.Source == p.Destination && allowsNode
+	return f.kind != nodePort && p.Source == p.Destination && allowsNode
 }
 
 // usesLocalPool reports whether only endpoints on this node may be used. A

@@ -14,7 +14,8 @@ type Change struct {
 	// Set are frontends that are new or changed, Removed those that are gone.
 	Set     []*Frontend
 	Removed []Key
-	// Serving are frontends that differ in AlsoServing or MasqueradeCause only.
+	// Serving are frontends that differ in AlsoServing, Watched, Ejected, Released or MasqueradeCause
+	// only.
 	// The kernel does not need to be changed for them.
 	Serving []*Frontend
 	// Before are the frontends of Set, Removed and Serving as they were. A new one has

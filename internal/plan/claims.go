@@ -31,6 +31,11 @@ type claim[V ranked] struct {
 	value V
 }
 
+// compare orders by precedence.
+func (c claim[V]) compare(o claim[V]) int {
+	return cmp.Or(cmp.Compare(c.value.rank(), o.value.rank()), c.claimant.compare(o.claimant))
+}
+
 // claimant is a Service that was planned.
 type claimant struct {
 	object *model.Service // as it was planned last
@@ -57,7 +62,7 @@ func (cs claims[K, V]) set(key K, by *claimant, value V) {
 	cs.release(key, by)
 	new := claim[V]{by, value}
 	at, _ := slices.BinarySearchFunc(cs[key], new, func(a, b claim[V]) int {
-		return cmp.Or(cmp.Compare(a.value.rank(), b.value.rank()), a.compare(b.claimant))
+		return a.compare(b)
 	})
 	cs[key] = slices.Insert(cs[key], at, new)
 }

@@ -49,15 +49,15 @@ var contests = []struct {
 }{
 	{
 		"external IP", func(s *model.Service) { s.ExternalIPs = addrs("198.51.100.1") },
-		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "spec.externalIPs", "ExternalIP 198.51.100.1:80/TCP",
+		Key{Addr: addrs("198.51.100.1")[0], Port: 80, Protocol: model.TCP}, "spec.externalIPs", "ExternalIP 198.51.100.1:80/TCP",
 	},
 	{
 		"load balancer IP", func(s *model.Service) { s.LoadBalancerIPs = addrs("198.51.100.1") },
-		Key{addrs("198.51.100.1")[0], 80, model.TCP}, "status.loadBalancer.ingress", "LoadBalancerIP 198.51.100.1:80/TCP",
+		Key{Addr: addrs("198.51.100.1")[0], Port: 80, Protocol: model.TCP}, "status.loadBalancer.ingress", "LoadBalancerIP 198.51.100.1:80/TCP",
 	},
 	{
 		"node port", func(s *model.Service) { s.Ports[0].NodePort = 30080 },
-		Key{addrs("0.0.0.0")[0], 30080, model.TCP}, "spec.ports", "NodePort 30080/TCP (IPv4)",
+		Key{Addr: addrs("0.0.0.0")[0], Port: 30080, Protocol: model.TCP}, "spec.ports", "NodePort 30080/TCP (IPv4)",
 	},
 }
 
@@ -107,7 +107,7 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 			Reason: what + " belongs to Service " + winner.String() + ", which is older or, if they are of one age, first by name",
 			Remedy: "choose another one here, or remove it from Service " + winner.String(),
 		}}, d.Problems[model.ServiceObject(loser.Name)])
-		own := Key{loser.ClusterIPs[0], 80, model.TCP}
+		own := Key{Addr: loser.ClusterIPs[0], Port: 80, Protocol: model.TCP}
 		if d.Frontends[own] == nil {
 			t.Errorf("%s lost %s too", loser.Name, own)
 		}
@@ -119,7 +119,7 @@ func wantRanking(t *testing.T, d *Desired, key Key, field, what string, ranking 
 // cluster gave to another one, whichever is planned first, nor one of a load balancer.
 func TestClusterIPOutranks(t *testing.T) {
 	at := addrs("10.96.0.9")
-	key := Key{at[0], 80, model.TCP}
+	key := Key{Addr: at[0], Port: 80, Protocol: model.TCP}
 	external := contender("external", time.Time{}, 1, func(s *model.Service) { s.ExternalIPs = at })
 	balancer := contender("balancer", year(2020), 2, func(s *model.Service) { s.LoadBalancerIPs = at })
 	cluster := contender("cluster", year(2021), 9, func(*model.Service) {})
@@ -167,7 +167,7 @@ func TestClaimChangesItsRank(t *testing.T) {
 		var dirty model.Dirty
 		state.Apply(&dirty, model.SetService{Service: step.svc})
 		planner.Update(state, &dirty)
-		if got := planner.Desired().Frontends[Key{at[0], 80, model.TCP}].Service; got != step.want {
+		if got := planner.Desired().Frontends[Key{Addr: at[0], Port: 80, Protocol: model.TCP}].Service; got != step.want {
 			t.Errorf("the address belongs to %s, want %s", got, step.want)
 		}
 	}
@@ -186,7 +186,7 @@ func TestMovedAddressIsOneChange(t *testing.T) {
 	if len(change.Set) != 1 || change.Set[0].Key != contests[0].key || change.Set[0].Service != young.Name {
 		t.Errorf("set %+v, want the address for %s only", change.Set, young.Name)
 	}
-	wantEqual(t, "removed", []Key{{old.ClusterIPs[0], 80, model.TCP}}, change.Removed)
+	wantEqual(t, "removed", []Key{{Addr: old.ClusterIPs[0], Port: 80, Protocol: model.TCP}}, change.Removed)
 	wantEqual(t, "problems changed", true, change.Problems)
 }
 
@@ -200,7 +200,7 @@ func TestRecreatedServiceLosesPrecedence(t *testing.T) {
 	var dirty model.Dirty
 	again := contender("first", year(2022), 1, claim)
 	state.Apply(&dirty, model.DeleteService{Name: first.Name}, model.SetService{Service: again})
-	kept := planner.Desired().Frontends[Key{first.ClusterIPs[0], 80, model.TCP}]
+	kept := planner.Desired().Frontends[Key{Addr: first.ClusterIPs[0], Port: 80, Protocol: model.TCP}]
 	planner.Update(state, &dirty)
 	wantRanking(t, planner.Desired(), contests[0].key, contests[0].field, contests[0].what, []*model.Service{second, again})
 	if planner.Desired().Frontends[kept.Key] != kept {
@@ -224,7 +224,7 @@ func TestExternalIPLosesToOlderClusterIP(t *testing.T) {
 		model.SetService{Service: contender("dns", year(2020), 10, func(*model.Service) {})},
 		model.SetService{Service: contender("thief", year(2021), 11, func(s *model.Service) { s.ExternalIPs = addrs("10.96.0.10") })},
 	))
-	key := Key{addrs("10.96.0.10")[0], 80, model.TCP}
+	key := Key{Addr: addrs("10.96.0.10")[0], Port: 80, Protocol: model.TCP}
 	wantEqual(t, "owner", named("dns"), d.Frontends[key].Service)
 	wantEqual(t, "kind", ClusterIP, d.Frontends[key].Kind)
 	wantEqual(t, "problems", 1, len(d.Problems[model.Object{Kind: "Service", Namespace: "default", Name: "thief"}]))

@@ -44,6 +44,9 @@ type Config struct {
 
 	// Algorithms are those that the mode can do.
 	Algorithms model.Algorithms
+	// CanEject says that the mode notices connections that endpoints do not answer, and Eject that
+	// such endpoints are left out for a while where a Service does not say otherwise.
+	CanEject, Eject bool
 	// DefaultAlgorithm is for Services that do not say how endpoints are chosen.
 	DefaultAlgorithm model.Algorithm
 	// Balancer is the kernel's, which chooses endpoints in place of the mode's rules where it
@@ -53,12 +56,34 @@ type Config struct {
 	// endpoints, of all protocols for which it can: see ProxyForwards.
 	ProxyConnects bool
 
+	// LoopbackLocal says that under external traffic policy Local node ports on loopback addresses
+	// lead to endpoints on this node only, as they do for clients outside.
+	LoopbackLocal bool
+	// UnservedLoopback is what happens to packets to node ports at loopback addresses at which these
+	// are not served.
+	UnservedLoopback UnservedLoopback
+
+	// Limits are what the mode cannot do.
+	Limits Limits
+	// PreserveDestination says that the mode can lead packets to endpoints on this node with the
+	// address that clients sent them to, where Services ask for that.
+	PreserveDestination bool
+	// HealthPort is where the health of the node is asked for at load balancer IPs of Services that
+	// have no health check node port; 0 if health checks are not forwarded there.
+	HealthPort uint16
+	// PrimaryIPs says that the mode needs to know those of the node.
+	PrimaryIPs bool
+
 	// KnownNodePortIPs restricts node ports on all local addresses to those on
 	// interfaces: the mode needs an object for each.
 	KnownNodePortIPs bool
 
-	// NoExternalIPs disables the externalIPs of Services.
-	NoExternalIPs bool
+	// NoExternalIPs disables the externalIPs of Services, and ExternalIPRanges those outside of these
+	// ranges, if there are any.
+	NoExternalIPs    bool
+	ExternalIPRanges []netip.Prefix
+	// PortRanges says that the mode can serve ranges of ports.
+	PortRanges bool
 	// FrontendsOnly leaves alone packets that are addressed to no frontend: to
 	// other ports of ClusterIPs, and to unallocated addresses of service CIDRs.
 	FrontendsOnly bool
@@ -86,6 +111,17 @@ type Balancer struct {
 
 // itself is the proxy, where it connects.
 var itself = &Balancer{Name: "the proxy"}
+
+// UnservedLoopback is what happens to packets of the node to a node port at a loopback address at
+// which it is not served.
+type UnservedLoopback uint8
+
+// What can happen to them.
+const (
+	UnservedPass   UnservedLoopback = iota // nothing
+	UnservedCount                          // they are counted
+	UnservedReject                         // they are counted and rejected
+)
 
 // DetectLocal says how traffic from pods is recognised.
 type DetectLocal uint8

@@ -74,11 +74,18 @@ func (d *Desired) Decide(p Packet) Decision {
 	if out.Frontend == nil && p.From == NodeClient && d.Settings.atLoopback(p.To) {
 		out.Frontend = d.Frontends[NodePortKey(p.To.Family(), p.To.Port, p.To.Protocol)]
 		out.Loopback = out.Frontend != nil
+		if out.Loopback && !out.Packet.Source.IsValid() {
+			out.Packet.Source = p.To.Addr
+		}
 	}
 	if out.Frontend != nil {
 		out.connect(d)
-	} else {
-		out.Verdict, out.Cause = d.miss(p)
+		if out.Verdict != Pass {
+			return out
+		}
+	}
+	if verdict, cause := d.miss(p); out.Frontend == nil || verdict != Pass {
+		out.Verdict, out.Cause = verdict, cause
 	}
 	return out
 }
@@ -88,6 +95,11 @@ func (d *Desired) miss(p Packet) (Verdict, Cause) {
 	to := p.To.Addr
 	if d.Settings.NodePortsOnly {
 		return Pass, NodePortsOnly
+	}
+	if p.From == NodeClient && to.IsLoopback() && d.Settings.UnservedLoopback == UnservedReject {
+		if _, found := d.Frontends[NodePortKey(p.To.Family(), p.To.Port, p.To.Protocol)]; found {
+			return Reject, NoSuchPort
+		}
 	}
 	if _, used := d.ClusterIPs[to]; used || d.ExclusiveIPs[to] > 0 && !p.ToNode {
 		return Reject, NoSuchPort
@@ -104,6 +116,24 @@ func (s *Settings) atLoopback(at Key) bool {
 	return ProxyForwards(at.Protocol) && slices.Contains(s.LoopbackIPs, at.Addr)
 }
 
+// ServedAtLoopback reports whether the node port of a key is served at a loopback address of its family.
+func (s *Settings) ServedAtLoopback(k Key) bool {
+	return ProxyForwards(k.Protocol) && len(s.LoopbackAddrs(k.Family())) > 0
+}
+
+// LoopbackRoute is where connections to a node port at a loopback address go. Without an endpoint nobody
+// listens there.
+func (s *Settings) LoopbackRoute(f *Frontend) Route {
+	r := f.Route
+	if s.LoopbackLocal && f.Outside != nil {
+		r = *f.Outside
+	}
+	if len(r.Endpoints) == 0 {
+		r.Empty.Verdict = Reject
+	}
+	return r
+}
+
 // ProxyForwards reports whether the proxy itself can forward connections of a protocol.
 func ProxyForwards(p model.Protocol) bool { return p != model.SCTP }
 
@@ -117,10 +147,16 @@ func (c *Decision) connect(d *Desired) {
 	if f.Outside != nil && c.Packet.From == OutsideClient {
 		c.Route = f.Outside
 	}
+	if c.Loopback {
+		route := d.Settings.LoopbackRoute(f)
+		c.Route = &route
+	}
 	admitted, depends := c.admits(d)
 	c.Depends = depends
 	c.Verdict, c.Cause = c.Route.Verdict(), c.Route.Empty.Cause
 	switch {
+	case !admitted && c.Loopback: // nobody listens
+		c.Verdict, c.Cause = Reject, SourceRanges
 	case !admitted:
 		c.Verdict, c.Cause = Drop, SourceRanges
 	case c.Verdict == Forward:
@@ -136,7 +172,7 @@ func (c *Decision) admits(d *Desired) (yes, depends bool) {
 	case !f.Filtered:
 		return true, false
 	case source.IsValid():
-		return anyContains(f.Sources, source), false
+		return f.Admits(source), false
 	case len(f.Sources) == 0:
 		return false, false
 	}

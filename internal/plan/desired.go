@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -13,6 +14,8 @@ type Desired struct {
 	// Eligibility is that of this node.
 	Eligibility Eligibility
 	Frontends   map[Key]*Frontend
+	// Ranges are the frontends of port ranges.
+	Ranges Ranges
 	// ClusterIPs are the ClusterIPs in use: ports of theirs that are no
 	// frontend are rejected.
 	ClusterIPs map[netip.Addr]struct{}
@@ -36,10 +39,14 @@ type Desired struct {
 // Key is the address, port and protocol that a frontend answers on. A node
 // port answers where Settings.HasNodePorts says; its Addr is the unspecified
 // address of its family.
+//
+// A frontend of a port range answers on the ports from Port to Last, at which no other frontend of the
+// address answers. Last is 0 for a single port.
 type Key struct {
 	Addr     netip.Addr
 	Port     uint16
 	Protocol model.Protocol
+	Last     uint16
 }
 
 // Family is the IP family of the frontend.
@@ -56,11 +63,11 @@ func (k Key) Compare(o Key) int {
 	if c := int(k.Port) - int(o.Port); c != 0 {
 		return c
 	}
-	return int(k.Protocol) - int(o.Protocol)
+	return cmp.Or(int(k.Protocol)-int(o.Protocol), int(k.Last)-int(o.Last))
 }
 
 func (k Key) String() string {
-	return netip.AddrPortFrom(k.Addr, k.Port).String() + "/" + k.Protocol.String()
+	return netip.AddrPortFrom(k.Addr, k.Port).String() + k.toLast() + "/" + k.Protocol.String()
 }
 
 // Kind is the field of a Service that a frontend comes from.
@@ -96,6 +103,13 @@ type Frontend struct {
 	// topology left them out of the pools. Sorted as a pool is, and shared
 	// between frontends.
 	AlsoServing []Endpoint
+	// Watched says that it is to be noticed which endpoints do not answer new connections, and
+	// Ejected are those that are left out of a pool because they did not. Sorted as a pool is.
+	Watched bool
+	Ejected []Endpoint
+	// Released says that another proxy serves the frontend from now on: what follows from its flows is no
+	// longer for this one to decide when it goes.
+	Released bool
 	// ProxyConnects says that the proxy accepts connections itself, and opens others to
 	// the endpoints.
 	ProxyConnects bool
@@ -108,6 +122,12 @@ type Frontend struct {
 	// as long as the endpoint is in the pool that the client's connections may
 	// use.
 	Affinity uint32
+
+	// PreserveDestination says that endpoints get packets with the address that clients sent them to.
+	PreserveDestination bool
+	// HealthPort is a port of the address at which the node itself answers health checks of the load
+	// balancer, 0 for none.
+	HealthPort uint16
 
 	// Filtered says that only Sources may connect; all others are dropped.
 	Filtered bool
@@ -128,6 +148,11 @@ func (f *Frontend) Routes() []*Route {
 	return []*Route{&f.Route}
 }
 
+// Admits reports whether a source may connect.
+func (f *Frontend) Admits(source netip.Addr) bool {
+	return !f.Filtered || anyContains(f.Sources, source)
+}
+
 // HasEndpoints reports whether new connections of any client can reach an
 // endpoint.
 func (f *Frontend) HasEndpoints() bool {
@@ -137,7 +162,7 @@ func (f *Frontend) HasEndpoints() bool {
 // Serves reports whether an endpoint may keep the flows that it has through the
 // frontend, whether or not it gets new ones.
 func (f *Frontend) Serves(at netip.AddrPort) bool {
-	return f.Route.Contains(at) || contains(f.AlsoServing, at) || f.Outside != nil && f.Outside.Contains(at)
+	return f.Offers(at) || contains(f.AlsoServing, at)
 }
 
 // ServesAll reports whether all endpoints that another version of the frontend
@@ -146,6 +171,43 @@ func (f *Frontend) ServesAll(of *Frontend) bool {
 	lost := func(e Endpoint) bool { return !f.Serves(e.AddrPort) }
 	return !slices.ContainsFunc(of.AlsoServing, lost) &&
 		!slices.ContainsFunc(of.Routes(), func(r *Route) bool { return slices.ContainsFunc(r.Endpoints, lost) })
+}
+
+// EjectedEndpoints returns how many endpoints are left out because they do not answer.
+func (d *Desired) EjectedEndpoints() int {
+	type target struct {
+		netip.AddrPort
+		model.Protocol
+	}
+	all := map[target]struct{}{}
+	for _, f := range d.Frontends {
+		for _, e := range f.Ejected {
+			all[target{e.AddrPort, f.Protocol}] = struct{}{}
+		}
+	}
+	return len(all)
+}
+
+// Offers reports whether new connections of any client may be led to an endpoint.
+func (f *Frontend) Offers(at netip.AddrPort) bool {
+	return f.Route.Contains(at) || f.Outside != nil && f.Outside.Contains(at)
+}
+
+// OffersAll reports whether all endpoints that get new connections from another version of the
+// frontend still do.
+func (f *Frontend) OffersAll(of *Frontend) bool {
+	for _, r := range of.Routes() {
+		next := f.Route.Endpoints // what may be among them still: both are sorted
+		for _, e := range r.Endpoints {
+			for len(next) > 0 && next[0].Compare(e.AddrPort) < 0 {
+				next = next[1:]
+			}
+			if (len(next) == 0 || next[0].AddrPort != e.AddrPort) && (f.Outside == nil || !f.Outside.Contains(e.AddrPort)) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func contains(sorted []Endpoint, at netip.AddrPort) bool {
@@ -201,7 +263,15 @@ func (r *Route) Verdict() Verdict {
 	return r.Empty.Verdict
 }
 
-// Endpoint is a destination of connections.
+// Closed reports whether an address at which nobody listens does by itself to connections what the
+// route is to do.
+func (r *Route) Closed() bool {
+	v := r.Verdict()
+	return v == Reject || v == Pass
+}
+
+// Endpoint is a destination of connections. At frontends of port ranges its port is 0: connections keep
+// the port that the client chose.
 type Endpoint struct {
 	netip.AddrPort
 	Local bool // runs on this node
@@ -261,6 +331,9 @@ type Settings struct {
 	// LoopbackIPs are loopback addresses that node ports answer on as well.
 	// The proxy itself serves them.
 	LoopbackIPs []netip.Addr
+	// LoopbackLocal and UnservedLoopback are as in Config.
+	LoopbackLocal    bool
+	UnservedLoopback UnservedLoopback
 	// ServiceCIDRs are the ranges of ClusterIPs, sorted and without overlaps:
 	// packets to an unused address in them are dropped.
 	ServiceCIDRs []netip.Prefix
@@ -271,6 +344,9 @@ type Settings struct {
 	// most one of each family; if the proxy itself connects.
 	PodCIDRs          []netip.Prefix
 	HostIPs, ProxyIPs []netip.Addr
+	// PrimaryIPs are the addresses by which other nodes know this one, at most one of each family;
+	// if the mode needs them.
+	PrimaryIPs []netip.Addr
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers
@@ -283,8 +359,13 @@ type Settings struct {
 }
 
 // ProxyIP is the one of ProxyIPs of a family, invalid if there is none.
-func (s *Settings) ProxyIP(f model.Family) netip.Addr {
-	for _, ip := range s.ProxyIPs {
+func (s *Settings) ProxyIP(f model.Family) netip.Addr { return oneOf(f, s.ProxyIPs) }
+
+// PrimaryIP does the same for PrimaryIPs.
+func (s *Settings) PrimaryIP(f model.Family) netip.Addr { return oneOf(f, s.PrimaryIPs) }
+
+func oneOf(f model.Family, ips []netip.Addr) netip.Addr {
+	for _, ip := range ips {
 		if model.FamilyOf(ip) == f {
 			return ip
 		}

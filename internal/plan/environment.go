@@ -17,17 +17,26 @@ type environment struct {
 	nodeIPs []netip.Addr
 	// hostIPs only matter to a balancer.
 	hostIPs []netip.Addr
+	// ownNodePortIPs are where the proxy itself accepts connections to node ports. They only
+	// matter to Services that have some.
+	ownNodePortIPs []netip.Addr
 	// podsKnown4 and podsKnown6 say that a detector recognises pods.
 	podsKnown4, podsKnown6 bool
 	masqueradeAll          bool
 	noExternalIPs          bool
+	externalIPRanges       []netip.Prefix
 	frontendsOnly          bool
 	nodePortsOnly          bool
 	noIPv6                 bool
 	algorithms             model.Algorithms
 	balancer               *Balancer // the kernel's, nil for none
 	defaultAlgorithm       model.Algorithm
+	canEject, eject        bool
 	proxyConnects          bool
+	portRanges             bool
+	limits                 Limits
+	preserveDestination    bool
+	healthPort             uint16
 	// tables says which Services may have lookup tables.
 	tables *tableBudget
 }
@@ -46,11 +55,22 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		noIPv6:        cfg.NoIPv6,
 		algorithms:    cfg.Algorithms,
 
+		externalIPRanges: cfg.ExternalIPRanges,
 		defaultAlgorithm: cfg.DefaultAlgorithm,
 		proxyConnects:    cfg.ProxyConnects,
+		portRanges:       cfg.PortRanges,
+		limits:           cfg.Limits,
+		healthPort:       cfg.HealthPort,
+
+		preserveDestination: cfg.PreserveDestination,
+		canEject:            cfg.CanEject,
+		eject:               cfg.Eject,
 	}
 	if b := cfg.Balancer; b != (Balancer{}) {
 		env.balancer = &b
+	}
+	if cfg.ProxyConnects || cfg.NodePortsOnly {
+		env.ownNodePortIPs = settings.NodePortIPs
 	}
 	if node := state.Node(); node != nil {
 		env.zone = node.Zone
@@ -71,15 +91,27 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.podsKnown6 != other.podsKnown6 ||
 		env.masqueradeAll != other.masqueradeAll ||
 		env.noExternalIPs != other.noExternalIPs ||
+		len(svc.ExternalIPs) > 0 && !slices.Equal(env.externalIPRanges, other.externalIPRanges) ||
 		env.frontendsOnly != other.frontendsOnly ||
 		env.nodePortsOnly != other.nodePortsOnly ||
 		env.noIPv6 != other.noIPv6 ||
 		env.algorithms != other.algorithms ||
 		!env.balancer.same(other.balancer) ||
 		env.defaultAlgorithm != other.defaultAlgorithm ||
+		env.canEject != other.canEject ||
+		env.eject != other.eject ||
 		env.proxyConnects != other.proxyConnects ||
+		env.portRanges != other.portRanges ||
+		env.limits != other.limits ||
+		env.preserveDestination != other.preserveDestination ||
+		env.healthPort != other.healthPort ||
 		svc.Filtered && !slices.Equal(env.nodeIPs, other.nodeIPs) ||
+		hasNodePort(svc) && !slices.Equal(env.ownNodePortIPs, other.ownNodePortIPs) ||
 		env.balancer != nil && !slices.Equal(env.hostIPs, other.hostIPs)
+}
+
+func hasNodePort(svc *model.Service) bool {
+	return slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
 }
 
 // isEndpoint reports whether the node itself is an endpoint of a route.

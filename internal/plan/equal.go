@@ -5,7 +5,7 @@ import "slices"
 // Field is a part of a frontend in which two versions of it can differ.
 type Field uint8
 
-// The fields. All but the last two decide about new connections, which is what is programmed into the
+// The fields. Those before AlsoServingField decide about new connections, which is what is programmed into the
 // kernel.
 const (
 	OwnerField      Field = iota // the Service, or the name of its port
@@ -20,6 +20,9 @@ const (
 	SourcesField                 // who may connect
 
 	AlsoServingField     // who keeps flows
+	WatchedField         // whether it is noticed who does not answer
+	EjectedField         // who is left out because of that
+	ReleasedField        // whether another proxy serves it too
 	MasqueradeCauseField // why clients are masqueraded
 	NumFields
 )
@@ -37,20 +40,25 @@ func (f *Frontend) Differences(o *Frontend) (out []Field) {
 		}
 		return same(f.Outside, o.Outside)
 	}
-	samePool := func(a, b *Route) bool { return a.Empty == b.Empty && slices.Equal(a.Endpoints, b.Endpoints) }
+	same := func(a, b []Endpoint) bool { return samePool(a, b) || slices.Equal(a, b) }
+	samePool := func(a, b *Route) bool { return a.Empty == b.Empty && same(a.Endpoints, b.Endpoints) }
 	samePolicy := func(a, b *Route) bool { return a.Local == b.Local }
 	sameChoice := func(a, b *Route) bool { return a.Algorithm == b.Algorithm && a.Balancer.same(b.Balancer) }
 	note(OwnerField, f.Service == o.Service && f.Port == o.Port)
 	note(KindField, f.Kind == o.Kind)
 	note(EndpointsField, samePool(&f.Route, &o.Route))
-	note(PolicyField, samePolicy(&f.Route, &o.Route) && outside(samePolicy))
+	note(PolicyField, samePolicy(&f.Route, &o.Route) && outside(samePolicy) &&
+		f.PreserveDestination == o.PreserveDestination && f.HealthPort == o.HealthPort)
 	note(OutsideField, outside(samePool))
 	note(AlgorithmField, sameChoice(&f.Route, &o.Route) && (f.Outside == nil || o.Outside == nil || sameChoice(f.Outside, o.Outside)))
 	note(ProxyField, f.ProxyConnects == o.ProxyConnects)
 	note(MasqueradeField, f.Masquerade == o.Masquerade)
 	note(AffinityField, f.Affinity == o.Affinity)
 	note(SourcesField, f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources))
-	note(AlsoServingField, slices.Equal(f.AlsoServing, o.AlsoServing))
+	note(AlsoServingField, same(f.AlsoServing, o.AlsoServing))
+	note(WatchedField, f.Watched == o.Watched)
+	note(EjectedField, slices.Equal(f.Ejected, o.Ejected))
+	note(ReleasedField, f.Released == o.Released)
 	note(MasqueradeCauseField, f.MasqueradeCause == o.MasqueradeCause)
 	return out
 }
@@ -71,17 +79,20 @@ func (b *Balancer) same(o *Balancer) bool {
 }
 
 func (s *Settings) same(o *Settings) bool {
-	return s.IPv4.same(&o.IPv4) && s.IPv6.same(&o.IPv6) && s.NoIPv6 == o.NoIPv6 &&
+	return s.IPv4.Same(o.IPv4) && s.IPv6.Same(o.IPv6) && s.NoIPv6 == o.NoIPv6 &&
 		s.NodePortAll4 == o.NodePortAll4 && s.NodePortAll6 == o.NodePortAll6 &&
 		slices.Equal(s.NodePortIPs, o.NodePortIPs) &&
 		slices.Equal(s.LoopbackIPs, o.LoopbackIPs) &&
+		s.LoopbackLocal == o.LoopbackLocal && s.UnservedLoopback == o.UnservedLoopback &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
 		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && slices.Equal(s.ProxyIPs, o.ProxyIPs) &&
+		slices.Equal(s.PrimaryIPs, o.PrimaryIPs) &&
 		s.NodePortsOnly == o.NodePortsOnly &&
 		s.ExclusiveIPs == o.ExclusiveIPs && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 
-func (d *Detector) same(o *Detector) bool {
+// Same reports whether another one detects the same in the same way.
+func (d Detector) Same(o Detector) bool {
 	return slices.Equal(d.Sources, o.Sources) &&
 		d.Interface == o.Interface && d.InterfacePrefix == o.InterfacePrefix
 }

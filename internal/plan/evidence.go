@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"net/netip"
 	"slices"
 
 	"sluice/internal/model"
@@ -12,6 +13,8 @@ import (
 type Evidence struct {
 	Service *model.Service // nil if there is none of that name
 	Slices  []*model.Slice
+	// Ejected are the endpoints that do not answer.
+	Ejected []model.Ejection
 	env     environment
 	// frontends are those of plan, which is what the Service asks for, that it holds, and lost
 	// the others.
@@ -49,16 +52,18 @@ type EndpointDecision struct {
 	// InCluster and InLocal are why the endpoint is not in each pool, or
 	// InPool.
 	InCluster, InLocal Reason
+	// Ejection is set if the endpoint does not answer.
+	Ejection *model.Ejection
 }
 
 // Evidence returns the inputs to the plan of a Service. It is cheap, and the
 // result does not change with the State.
 func (p *Planner) Evidence(state *model.State, name model.Name) Evidence {
-	e := Evidence{Service: state.Service(name), Slices: slices.Clone(state.Slices(name)), env: p.env}
+	e := Evidence{Service: state.Service(name), Slices: slices.Clone(state.Slices(name)), Ejected: state.Ejected(name), env: p.env}
 	if c := p.services[name]; c != nil {
 		e.plan = c.plan
 		for _, f := range c.plan.frontends {
-			if held := p.desired.Frontends[f.Key]; held.Service == name {
+			if held := p.desired.Frontends[p.winner(f.Key)]; held.Service == name && held.Key == f.Key {
 				e.frontends = append(e.frontends, held)
 			} else {
 				e.lost = append(e.lost, Lost{f, held.Service})
@@ -75,7 +80,7 @@ func (p *Planner) Frontends(service model.Name) (held []*Frontend) {
 		return nil
 	}
 	for _, f := range c.plan.frontends {
-		if holder := p.desired.Frontends[f.Key]; holder.Service == service {
+		if holder := p.desired.Frontends[f.Key]; holder != nil && holder.Service == service {
 			held = append(held, holder)
 		}
 	}
@@ -101,6 +106,7 @@ func (e *Evidence) PoolDecision(f *Frontend) *PoolDecision {
 		return nil
 	}
 	d := draft{service: e.Service, env: &e.env, slices: e.Slices, work: &candidates{}}
+	d.work.ejected = d.ejected(e.Ejected)
 	d.collectAddresses()
 	if !d.hasFamily(f.Family()) {
 		return nil
@@ -111,7 +117,8 @@ func (e *Evidence) PoolDecision(f *Frontend) *PoolDecision {
 		if f.Kind == NodePort {
 			number = p.NodePort
 		}
-		if p.Name == f.Port && p.Protocol == f.Protocol && number == f.Key.Port {
+		answers := number == f.Key.Port && !f.IsRange() || f.IsRange() && slices.Contains(p.Ranges, f.Ports())
+		if p.Name == f.Port && p.Protocol == f.Protocol && answers {
 			return d.decidePools(p, f.Family())
 		}
 	}
@@ -161,7 +168,7 @@ func (d *draft) decideSlice(p *PoolDecision, at int, slice *model.Slice, s *sele
 	served := false
 	for i := range slice.Ports {
 		port := &slice.Ports[i]
-		if !serves(port, &p.Port) {
+		if !serves(port, p.Port.Name, p.Port.Protocol) {
 			continue
 		}
 		served = true
@@ -200,5 +207,9 @@ func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) E
 		return out
 	}
 	out.InCluster, out.InLocal = s.cluster(c), s.local(c)
+	if c.ejected {
+		i := slices.IndexFunc(d.work.ejected, func(o model.Ejection) bool { return o.Endpoint == netip.AddrPortFrom(e.Addr, port) })
+		out.Ejection = &d.work.ejected[i]
+	}
 	return out
 }

@@ -141,7 +141,7 @@ func fromScratch(cfg Config, state *model.State) *Desired {
 // unspecified address.
 func frontendAt(t *testing.T, d *Desired, ip netip.Addr) *Frontend {
 	t.Helper()
-	key := Key{ip, 80, model.TCP}
+	key := Key{Addr: ip, Port: 80, Protocol: model.TCP}
 	if ip.IsUnspecified() {
 		key.Port = 30080
 	}

@@ -282,6 +282,50 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
+// On request source ranges count at all external addresses. A node port answers at the loopback address where
+// they admit the node.
+func TestSourceRangesAtAllExternalAddresses(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		client, node := hostPrefix(nodeIPOf(f, 99)), hostPrefix(nodeIPOf(f, 1))
+		d := planWeb(defaults, service(f, external(f), func(s *model.Service) {
+			s.Filtered, s.FilterAll, s.SourceRanges = true, true, append(s.SourceRanges, client, node)
+		}))
+		for _, frontend := range d.Frontends {
+			want := prefixes()
+			switch frontend.Kind {
+			case NodePort:
+				want = mergePrefixes(append(want, client, node, hostPrefix(loopback(f))))
+			case ExternalIP, LoadBalancerIP:
+				want = mergePrefixes(append(want, client, node, hostPrefix(frontend.Addr)))
+			}
+			wantEqual(t, frontend.Kind.String()+" filtered", frontend.Kind != ClusterIP, frontend.Filtered)
+			if frontend.Filtered {
+				wantEqual(t, frontend.Kind.String()+" sources", want, frontend.Sources)
+			}
+		}
+	})
+}
+
+func TestExternalIPRanges(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f model.Family) {
+		cfg := defaults
+		svc := service(f, external(f))
+		cfg.ExternalIPRanges = []netip.Prefix{hostPrefix(nodeIPOf(f, 1))}
+		d := planWeb(cfg, svc)
+		for _, frontend := range d.Frontends {
+			if frontend.Kind == ExternalIP {
+				t.Errorf("%s is served", frontend.Text())
+			}
+		}
+		problems := d.Problems[model.ServiceObject(svc.Name)]
+		if len(problems) != len(svc.ExternalIPs) || !strings.Contains(problems[0].Remedy, "--external-ip-ranges") {
+			t.Errorf("problems %v", problems)
+		}
+		cfg.ExternalIPRanges = append(cfg.ExternalIPRanges, hostPrefix(svc.ExternalIPs[0]))
+		frontendAt(t, planWeb(cfg, svc), svc.ExternalIPs[0])
+	})
+}
+
 // A family that the ranges say nothing of is not filtered, and that is reported.
 func TestSourceRangesOfOneFamily(t *testing.T) {
 	d := planWeb(defaults, service(model.IPv4, func(s *model.Service) {

@@ -50,6 +50,7 @@ func runHistory(seed uint64) string {
 	w := generator{rand.New(rand.NewPCG(seed, 0))}
 	cfg := w.config()
 	state, planner := model.NewState(), New(cfg)
+	planner.many = []int{1, 3, manyEndpoints}[seed%3] // of which Services it keeps rosters
 	m := mirror{frontends: map[Key]*Frontend{}, clusterIPs: map[netip.Addr]struct{}{}, healthPorts: map[uint16]struct{}{}}
 	for step := range 12 {
 		var dirty model.Dirty
@@ -191,6 +192,7 @@ func (w generator) config() Config {
 		MasqueradeAll: w.one(4),
 		MasqueradeBit: pick[uint8](w, 14, 15),
 		NoExternalIPs: w.one(4),
+		PortRanges:    !w.one(4),
 		NodePortAddresses: NodePortAddresses{
 			All: w.one(3), Primary: w.one(3), Prefixes: some(w, 1, prefixes("192.0.2.0/24", "::/0")...),
 		},
@@ -256,6 +258,8 @@ func (w generator) service() *model.Service {
 		ExternalPolicy:      pick(w, model.PolicyCluster, model.PolicyLocal),
 		Affinity:            pick[uint32](w, 0, 0, 10800),
 		Filtered:            w.one(2),
+		FilterAll:           w.one(2),
+		PassThrough:         w.one(2),
 		SourceRanges:        some(w, 2, prefixes("192.0.2.0/24", "192.0.2.1/32", "198.51.100.0/30", "2001:db8::/32")...),
 		HealthCheckNodePort: pick[uint16](w, 0, 32000, 32001),
 		Problems:            w.problems(),
@@ -266,6 +270,7 @@ func (w generator) service() *model.Service {
 			Protocol: pick(w, model.TCP, model.UDP),
 			Port:     pick[uint16](w, 80, 81),
 			NodePort: pick[uint16](w, 0, 30080, 30081),
+			Ranges:   some(w, 2, []model.PortRange{{First: 70, Last: 80}, {First: 80, Last: 90}, {First: 81, Last: 81}, {First: 85, Last: 100}}...),
 		})
 	}
 	return s

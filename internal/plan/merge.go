@@ -37,7 +37,42 @@ func Merge[T any](old, new []T, compare func(a, b T) int) iter.Seq2[*T, *T] {
 	}
 }
 
-// MergeEndpoints is Merge for pools, whether endpoints are local or not.
-func MergeEndpoints(old, new []Endpoint) iter.Seq2[*Endpoint, *Endpoint] {
-	return Merge(old, new, func(a, b Endpoint) int { return a.Compare(b.AddrPort) })
+// DifferentEndpoints walks over two pools at once and yields what is only in one of them, as Merge
+// does. It takes little time for pools that are mostly the same, however large.
+func DifferentEndpoints(old, new []Endpoint) iter.Seq2[*Endpoint, *Endpoint] {
+	return func(yield func(old, new *Endpoint) bool) {
+		if samePool(old, new) {
+			return
+		}
+		for len(old) > 0 && len(new) > 0 {
+			a, b := &old[0], &new[0]
+			if a.AddrPort == b.AddrPort {
+				old, new = old[1:], new[1:]
+				continue
+			}
+			if a.Compare(b.AddrPort) < 0 {
+				b, old = nil, old[1:]
+			} else {
+				a, new = nil, new[1:]
+			}
+			if !yield(a, b) {
+				return
+			}
+		}
+		for i := range old {
+			if !yield(&old[i], nil) {
+				return
+			}
+		}
+		for i := range new {
+			if !yield(nil, &new[i]) {
+				return
+			}
+		}
+	}
+}
+
+// samePool reports whether two pools are one in memory.
+func samePool(a, b []Endpoint) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -158,10 +158,10 @@ func TestNodePortsOnly(t *testing.T) {
 		t.Errorf("problems %v, want one about the node port of SCTP", problems)
 	}
 
-	packet := Packet{To: Key{web.ClusterIPs[0], 80, model.TCP}}
+	packet := Packet{To: Key{Addr: web.ClusterIPs[0], Port: 80, Protocol: model.TCP}}
 	d := got.Decide(packet)
 	wantEqual(t, "ClusterIP", []any{Pass, NodePortsOnly}, []any{d.Verdict, d.Cause})
-	packet.To = Key{addrs("192.0.2.1")[0], nodePort.Port, model.TCP}
+	packet.To = Key{Addr: addrs("192.0.2.1")[0], Port: nodePort.Port, Protocol: model.TCP}
 	d = got.Decide(packet)
 	yes, why := d.Masquerade(podIP(model.IPv4, 1))
 	wantEqual(t, "node port", []any{Forward, HasEndpoint, true, ProxyConnects}, []any{d.Verdict, d.Cause, yes, why})

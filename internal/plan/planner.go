@@ -21,6 +21,8 @@ type Planner struct {
 	// The claims of Services to what they can collide on.
 	frontends    claims[Key, *Frontend]
 	healthChecks claims[uint16, HealthCheck]
+	// places are where ranges are claimed.
+	places map[Key]*place
 	// clusterIPs counts the Services that have each address.
 	clusterIPs map[netip.Addr]int
 
@@ -31,6 +33,9 @@ type Planner struct {
 	nodeReports []report
 
 	work workspace
+	// rosters are kept of Services with very many endpoints.
+	rosters map[model.Name]*rosters
+	many    int // endpoints that such a Service has
 }
 
 // New returns a Planner that has planned nothing yet.
@@ -38,12 +43,16 @@ func New(cfg Config) *Planner {
 	p := &Planner{
 		cfg: cfg,
 		desired: Desired{
+			Ranges:       Ranges{},
 			HealthChecks: map[model.Name]HealthCheck{},
 			Problems:     map[model.Object][]model.Problem{},
 			EventsOn:     map[model.Object]struct{}{},
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
+		places:       map[Key]*place{},
 		tables:       newTableBudget(),
+		rosters:      map[model.Name]*rosters{},
+		many:         manyEndpoints,
 	}
 	p.allocate(0)
 	return p

@@ -200,7 +200,7 @@ func TestSetConfigPlansEverythingAgain(t *testing.T) {
 	cfg.MasqueradeAll, cfg.MasqueradeBit, cfg.NoExternalIPs = true, 15, true
 	change := planner.SetConfig(state, cfg)
 	wantEqual(t, "set", []string{"10.96.0.1:80/TCP"}, setKeys(change))
-	wantEqual(t, "removed", []Key{{vip(f, 2), 80, model.TCP}}, change.Removed)
+	wantEqual(t, "removed", []Key{{Addr: vip(f, 2), Port: 80, Protocol: model.TCP}}, change.Removed)
 	wantEqual(t, "mark", uint32(0x8000), change.Settings.MasqueradeMark)
 	wantEqual(t, "revision", state.Revision(), change.Revision)
 

@@ -20,6 +20,11 @@ type pools struct {
 	// Endpoints that serve but are not in the cluster pool, not in the local
 	// pool, or in neither, if the policies of the Service need them.
 	besideCluster, besideLocal, besideBoth []Endpoint
+	// watched is as in Frontend, ejected those that are left out of a pool because they do not
+	// answer. allStay says that too many of a pool do not answer for that.
+	watched bool
+	ejected []Endpoint
+	allStay bool
 }
 
 // candidate refers to an endpoint that may get into a pool or keep its flows.
@@ -32,6 +37,8 @@ type candidate struct {
 	fallback  bool // serving and terminating: used if no endpoint is usable
 	serving   bool // according to some slice
 	local     bool
+	failing   bool // connections to it are not answered
+	ejected   bool // and it is not on trial
 	weight    uint16
 	slice     int32
 	endpoint  int32
@@ -42,6 +49,10 @@ type candidate struct {
 type candidates struct {
 	slices []*model.Slice
 	found  []candidate
+	memory []candidate // of found
+	facts  []sliceFacts
+	// ejected are those that are not answered; some of them may be no candidates.
+	ejected []model.Ejection
 	// weighted says that a slice has a weight, and allZero that it was 0 for
 	// all endpoints that could be used: weights do not count then.
 	weighted, allZero bool
@@ -49,22 +60,44 @@ type candidates struct {
 
 // gather finds the candidates in the slices of a Service.
 func (cs *candidates) gather(env *environment, all []*model.Slice, port *model.ServicePort, f model.Family) {
-	cs.slices, cs.found, cs.weighted, cs.allZero = all, cs.found[:0], false, false
+	key := keyOf(env, port, f)
+	cs.slices, cs.found, cs.weighted, cs.allZero = all, cs.memory[:0], false, false
 	for i, s := range all {
-		if s.Family != f {
-			continue
-		}
-		cs.weighted = cs.weighted || s.Weight != nil
-		for j := range s.Ports {
-			if serves(&s.Ports[j], port) {
-				cs.add(env, i, s.Ports[j].Port)
-			}
-		}
+		cs.weighted = cs.weighted || s.Family == f && s.Weight != nil
+		cs.gatherSlice(env, i, &key)
 	}
+	cs.memory = cs.found
 	slices.SortFunc(cs.found, candidate.compare)
+	cs.consider(port)
+}
+
+// take takes the candidates of a roster.
+func (cs *candidates) take(r *roster, port *model.ServicePort) {
+	cs.slices, cs.weighted, cs.allZero = r.slices, r.weighted > 0, false
+	cs.memory = append(cs.memory[:0], r.found...)
+	cs.found = cs.memory
+	cs.consider(port)
+}
+
+// consider merges duplicates, and considers ejections and weights.
+func (cs *candidates) consider(port *model.ServicePort) {
 	cs.mergeDuplicates()
+	cs.markEjected(port.Protocol)
 	if cs.weighted {
 		cs.drain()
+	}
+}
+
+// gatherSlice adds the candidates of one slice.
+func (cs *candidates) gatherSlice(env *environment, i int, key *rosterKey) {
+	s := cs.slices[i]
+	if s.Family != key.family {
+		return
+	}
+	for j := range s.Ports {
+		if p := &s.Ports[j]; serves(p, key.port, key.protocol) {
+			cs.add(env, i, p.Port)
+		}
 	}
 }
 
@@ -83,8 +116,8 @@ func (cs *candidates) mergeDuplicates() {
 }
 
 // serves reports whether a port of a slice belongs to a service port.
-func serves(p *model.SlicePort, port *model.ServicePort) bool {
-	return p.Name == port.Name && p.Protocol == port.Protocol && p.Port != 0
+func serves(p *model.SlicePort, name string, protocol model.Protocol) bool {
+	return p.Name == name && p.Protocol == protocol && p.Port != 0
 }
 
 func (cs *candidates) add(env *environment, slice int, port uint16) {
@@ -142,6 +175,11 @@ func (c candidate) sameEndpoint(o candidate) bool {
 	return c.low == o.low && c.high == o.high && c.port == o.port
 }
 
+// compareEndpoint orders by address and port.
+func (c candidate) compareEndpoint(o candidate) int {
+	return cmp.Or(cmp.Compare(c.high, o.high), cmp.Compare(c.low, o.low), cmp.Compare(c.port, o.port))
+}
+
 // compare orders by address and port. Of duplicates, a usable one comes first,
 // then one that is serving and terminating, then the one with the greatest
 // weight, then the one found first.
@@ -181,11 +219,15 @@ func (cs *candidates) of(c *candidate) *model.Endpoint {
 func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 	var out pools
 	internalLocal, externalLocal := svc.InternalPolicy == model.PolicyLocal, svc.ExternalPolicy == model.PolicyLocal
-	withLocal := internalLocal || externalLocal || svc.HealthCheckNodePort != 0
+	withLocal := withLocal(svc)
 	s := cs.selection(env, withLocal)
+	out.allStay = s.clusterStays || withLocal && s.localStays
 	inCluster := func(c *candidate) bool { return s.cluster(c) == InPool }
 	inLocal := func(c *candidate) bool { return s.local(c) == InPool }
 	out.cluster.Endpoints = cs.pool(inCluster)
+	if len(cs.ejected) > 0 {
+		out.ejected = cs.endpoints(func(c *candidate) bool { return s.cluster(c) == Ejected || withLocal && s.local(c) == Ejected })
+	}
 	out.besideCluster = cs.endpoints(func(c *candidate) bool { return c.serving && !inCluster(c) })
 	if !withLocal {
 		return out
@@ -202,6 +244,11 @@ func (cs *candidates) pools(env *environment, svc *model.Service) pools {
 		out.local.Empty = Refusal{Drop, NoLocalEndpoints}
 	}
 	return out
+}
+
+// withLocal reports whether a Service needs to know which endpoints are on this node.
+func withLocal(svc *model.Service) bool {
+	return svc.InternalPolicy == model.PolicyLocal || svc.ExternalPolicy == model.PolicyLocal || svc.HealthCheckNodePort != 0 || svc.PreserveDestination
 }
 
 // endpoints returns the wanted candidates as endpoints, nil for none.

@@ -39,6 +39,15 @@ func (d *draft) externalIPsOff() model.Problem {
 	}
 }
 
+func (d *draft) externalIPRefused(ip netip.Addr) model.Problem {
+	return model.Problem{
+		Object: model.ServiceObject(d.service.Name),
+		Field:  ExternalIP.field(),
+		Reason: fmt.Sprintf("%s is not in the ranges of external IPs that this node serves", ip),
+		Remedy: "use an address in one of them, or have --external-ip-ranges of the proxies extended",
+	}
+}
+
 func (d *draft) notForwarded(port *model.ServicePort) model.Problem {
 	return model.Problem{
 		Object: model.ServiceObject(d.service.Name),
@@ -52,51 +61,80 @@ func (d *draft) notForwarded(port *model.ServicePort) model.Problem {
 // range. An author of 0.0.0.0/0 rarely means to close IPv6, and an author of
 // 10.0.0.0/8 rarely means to open it.
 func (d *draft) reportUnfiltered() {
+	if d.env.limits.NoSourceRanges {
+		return // checkLimits says more
+	}
 	for _, f := range model.Families {
-		open := func(a address) bool { return a.kind == LoadBalancerIP && model.FamilyOf(a.Addr) == f }
-		if !d.service.Filtered || d.filters(f) || !slices.ContainsFunc(d.addresses, open) {
+		meant := func(a address) bool {
+			return model.FamilyOf(a.Addr) == f && (a.kind == LoadBalancerIP || d.service.FilterAll && a.kind != ClusterIP)
+		}
+		if !d.service.Filtered || d.filters(LoadBalancerIP, f) ||
+			!slices.ContainsFunc(d.addresses, meant) && !slices.ContainsFunc(d.nodePorts, meant) {
 			continue
+		}
+		which := "load balancer IPs"
+		if d.service.FilterAll {
+			which = "external addresses"
 		}
 		d.problems = append(d.problems, model.Problem{
 			Object: model.ServiceObject(d.service.Name),
 			Field:  "spec.loadBalancerSourceRanges",
-			Reason: fmt.Sprintf("no range is of %s, so that everybody may connect to the load balancer IPs of that family", f),
+			Reason: fmt.Sprintf("no range is of %s, so that everybody may connect to the %s of that family", f, which),
 			Remedy: fmt.Sprintf("add the %s ranges that may connect, %s/0 for everybody", f, unspecified(f)),
 		})
 	}
 }
 
+// reportRing reports an endpoint that is the node port itself, at an address where the proxy
+// accepts connections and opens others to the endpoints.
+func (d *draft) reportRing(port *model.ServicePort, endpoints []Endpoint) {
+	if port.NodePort == 0 || !ProxyForwards(port.Protocol) {
+		return
+	}
+	i := slices.IndexFunc(endpoints, func(e Endpoint) bool {
+		return e.Port() == port.NodePort && slices.Contains(d.env.ownNodePortIPs, e.Addr())
+	})
+	if i < 0 {
+		return
+	}
+	d.problemOnce(model.Problem{
+		Field:  NodePort.field(),
+		Reason: fmt.Sprintf("endpoint %s/%s is the node port of the Service itself: connections go round in circles, and are refused in the end", endpoints[i].AddrPort, port.Protocol),
+		Remedy: "remove the endpoint from its EndpointSlice, or give it the port that its program listens on",
+	})
+}
+
 // report collects the problems of the Service and of its slices.
 func (d *draft) report() {
 	own := slices.Concat(d.service.Problems, d.problems)
-	if local := slices.ContainsFunc(d.slices, d.runs); local || len(own) > 0 {
+	facts := d.sliceFacts()
+	if local := slices.ContainsFunc(facts, func(f sliceFacts) bool { return f.runs }); local || len(own) > 0 {
 		d.reports = append(d.reports, report{model.ServiceObject(d.service.Name), own, local})
 	}
-	for _, s := range d.slices {
+	for i, s := range d.slices {
 		problems := s.Problems
-		if p, found := d.sliceProblem(s); found {
+		if p, found := d.sliceProblem(s, &facts[i]); found {
 			problems = append(slices.Clone(problems), p)
 		}
 		if len(problems) > 0 {
-			d.reports = append(d.reports, report{model.SliceObject(s.Name), problems, d.runs(s)})
+			d.reports = append(d.reports, report{model.SliceObject(s.Name), problems, facts[i].runs})
 		}
 	}
 }
 
-// runs reports whether an endpoint of a slice runs on this node, in any
-// condition.
-func (d *draft) runs(s *model.Slice) bool {
-	for i := range s.Endpoints {
-		if d.env.local(&s.Endpoints[i]) {
-			return true
-		}
+// sliceFacts returns those of each slice.
+func (d *draft) sliceFacts() []sliceFacts {
+	d.work.facts = d.work.facts[:0]
+	for _, s := range d.slices {
+		d.work.facts = append(d.work.facts, d.rosters.factsOf(d.env, s))
 	}
-	return false
+	d.rosters.keepFacts(d.env, d.slices, d.work.facts)
+	return d.work.facts
 }
 
 // sliceProblem reports what of a slice is left out. Of many bad addresses it
 // names one: they tend to have the same cause.
-func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
+func (d *draft) sliceProblem(s *model.Slice, facts *sliceFacts) (p model.Problem, found bool) {
 	if !d.env.serves(s.Family) {
 		return model.Problem{}, false
 	}
@@ -108,16 +146,7 @@ func (d *draft) sliceProblem(s *model.Slice) (p model.Problem, found bool) {
 			Remedy: "delete the slice, or add the family to spec.ipFamilies of the Service",
 		}, true
 	}
-	bad, first := 0, 0
-	for i := range s.Endpoints {
-		if endpointFault(s.Endpoints[i].Addr, s.Family) == "" {
-			continue
-		}
-		if bad == 0 {
-			first = i
-		}
-		bad++
-	}
+	bad, first := facts.bad, facts.first
 	if bad == 0 {
 		return model.Problem{}, false
 	}
@@ -140,7 +169,35 @@ func lost(f, to *Frontend) model.Problem {
 	if f.Kind != to.Kind {
 		why = fmt.Sprintf("whose %s it is, which outranks the %s of others", to.Kind, f.Kind)
 	}
+	if f.Key != to.Key {
+		return overlapped(f, to, why)
+	}
 	return taken(f.Service, f.Kind.field(), f.Text(), to.Service, why)
+}
+
+// overlapped returns the problem of a range that overlaps that of another Service.
+func overlapped(f, to *Frontend, why string) model.Problem {
+	return model.Problem{
+		Object: model.ServiceObject(f.Service),
+		Field:  portsField,
+		Reason: fmt.Sprintf("%s is not served: it overlaps %s of Service %s, %s", f.Text(), to.PortText(), to.Service, why),
+		Remedy: fmt.Sprintf("choose another range here, or in Service %s", to.Service),
+	}
+}
+
+// crossed returns the problem of a range in which n single ports lead elsewhere, a first one among them.
+func crossed(f, first *Frontend, n int) model.Problem {
+	more := ""
+	if n > 1 {
+		more = fmt.Sprintf(", and %d more of its ports lead elsewhere", n-1)
+	}
+	return model.Problem{
+		Object: model.ServiceObject(f.Service),
+		Field:  portsField,
+		Reason: fmt.Sprintf("%s is served without port %d, which belongs to Service %s: a single port goes before a range%s",
+			f.Text(), first.Key.Port, first.Service, more),
+		Remedy: "leave the port out of the range, by two ranges around it",
+	}
 }
 
 // lostHealthCheck does the same for a health check node port.

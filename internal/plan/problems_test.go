@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"sluice/internal/model"
@@ -59,4 +61,43 @@ func TestSliceEventsOnlyOnItsNodes(t *testing.T) {
 	d := planWeb(defaults, service(model.IPv4), far, near)
 	wantEqual(t, "Events", []string{"Service default/web"}, eventsOn(d))
 	wantEqual(t, "objects with problems", 1, len(d.Problems))
+}
+
+// Where the proxy accepts connections, an endpoint that is the node port itself is reported, as soon
+// as its address is one of the node, and not longer.
+func TestRingOfANodePortIsReported(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"userspace": {NodeName: here, ProxyConnects: true},
+		"sandbox":   {NodeName: here, NodePortsOnly: true},
+		"kernel":    defaults,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFamily(t, func(t *testing.T, f model.Family) {
+				cfg := cfg
+				cfg.NodePortAddresses = NodePortAddresses{All: true}
+				ring := slice(f, "web-1", model.Endpoint{Addr: nodeIPOf(f, 1), Conditions: ready}, model.Endpoint{Addr: nodeIPOf(f, 7), Conditions: ready})
+				ring.Ports[0].Port = 30080
+				state, planner := stateOf(model.SetService{Service: service(f, external(f))}, model.SetSlice{Slice: ring}), New(cfg)
+				var dirty model.Dirty
+				for _, step := range []struct {
+					event model.Event
+					told  bool
+				}{
+					{model.SetHostIPs{IPs: []netip.Addr{nodeIPOf(f, 2)}}, false},
+					{model.SetHostIPs{IPs: []netip.Addr{nodeIPOf(f, 1)}}, name != "kernel"},
+					{model.SetHostIPs{IPs: []netip.Addr{nodeIPOf(f, 7)}}, name != "kernel"},
+					{model.SetSlice{Slice: slice(f, "web-1", model.Endpoint{Addr: nodeIPOf(f, 7), Conditions: ready})}, false},
+				} {
+					state.Apply(&dirty, step.event)
+					planner.Update(state, &dirty)
+					dirty = model.Dirty{}
+					problems := planner.Desired().Problems[model.ServiceObject(named("web"))]
+					told := slices.ContainsFunc(problems, func(p model.Problem) bool { return strings.Contains(p.Reason, "round in circles") })
+					if told != step.told {
+						t.Errorf("%+v: problems are %v", step.event, problems)
+					}
+				}
+			})
+		})
+	}
 }

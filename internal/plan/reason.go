@@ -16,12 +16,13 @@ const (
 	Drained                // its weight is 0
 	HintedElsewhere        // its hints name other nodes or zones
 	NotHere                // it is not on this node, and the pool is local
+	Ejected                // connections to it are not answered
 )
 
 // String returns a stable identifier, for JSON.
 func (r Reason) String() string {
 	return [...]string{"in-pool", "other-family", "missing-port", "bad-address", "not-ready", "not-serving",
-		"duplicate", "terminating", "drained", "hinted-elsewhere", "not-here"}[r]
+		"duplicate", "terminating", "drained", "hinted-elsewhere", "not-here", "ejected"}[r]
 }
 
 // Origin is how a pool was selected.

@@ -16,6 +16,8 @@ type selection struct {
 	// meant reports whether hints apply to this node; nil if hints are ignored.
 	meant  func(*model.Hints) bool
 	origin Origin // of the cluster pool
+	// clusterStays and localStays say that endpoints that do not answer stay in that pool.
+	clusterStays, localStays bool
 }
 
 // selection examines all candidates; local ones only if withLocal is set.
@@ -29,6 +31,8 @@ func (cs *candidates) selection(env *environment, withLocal bool) selection {
 	case !cs.any(func(c *candidate) bool { return c.fallback }):
 		s.origin = FromNothing
 	}
+	s.clusterStays = cs.tooManyFail(s.cluster)
+	s.localStays = withLocal && cs.tooManyFail(s.local)
 	return s
 }
 
@@ -49,12 +53,12 @@ func (s *selection) cluster(c *candidate) Reason {
 		return Drained
 	case !c.usable && !c.fallback:
 		return NotReady
-	case !s.usable:
-		return InPool
-	case !c.usable:
+	case s.usable && !c.usable:
 		return Terminating
 	case s.meant != nil && !s.meant(s.of(c).Hints):
 		return HintedElsewhere
+	case c.ejected && !s.clusterStays:
+		return Ejected
 	}
 	return InPool
 }
@@ -70,6 +74,8 @@ func (s *selection) local(c *candidate) Reason {
 		return NotHere
 	case s.localUsable && !c.usable:
 		return Terminating
+	case c.ejected && !s.localStays:
+		return Ejected
 	}
 	return InPool
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -34,8 +35,8 @@ type workspace struct {
 }
 
 // planService plans one Service. The result depends on the environment, the
-// Service and its slices only.
-func planService(env *environment, svc *model.Service, all []*model.Slice, work *workspace) servicePlan {
+// Service and its slices only, whether rosters are kept of it or not.
+func planService(env *environment, svc *model.Service, all []*model.Slice, ejected []model.Ejection, work *workspace, kept *rosters) servicePlan {
 	d := draft{
 		servicePlan: servicePlan{healthPort: svc.HealthCheckNodePort},
 		service:     svc,
@@ -43,9 +44,13 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 		slices:      all,
 		work:        &work.candidates,
 		addresses:   work.addresses[:0],
+		rosters:     kept,
 	}
+	d.work.ejected = d.ejected(ejected)
 	d.collectAddresses()
 	d.chooseAlgorithm()
+	d.checkEject()
+	d.checkLimits()
 	for _, f := range model.Families {
 		if !d.hasFamily(f) {
 			continue
@@ -65,6 +70,9 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, work 
 		d.clusterIPs = nil
 	}
 	work.addresses = d.addresses
+	if kept != nil {
+		kept.done()
+	}
 	return d.servicePlan
 }
 
@@ -75,8 +83,10 @@ type draft struct {
 	env     *environment
 	slices  []*model.Slice
 	work    *candidates
+	rosters *rosters // nil if none are kept
 
 	addresses []address
+	nodePorts []address // the unspecified address of each family
 	algorithm model.Algorithm
 	healthy   []netip.Addr // usable local endpoints, with repetitions
 	problems  []model.Problem
@@ -103,12 +113,17 @@ func (d *draft) collectAddresses() {
 		d.addresses = append(d.addresses, address{Addr: ip, kind: ClusterIP})
 	}
 	d.collectExternal(LoadBalancerIP, d.service.LoadBalancerIPs)
-	d.reportUnfiltered()
 	if !d.env.noExternalIPs {
 		d.collectExternal(ExternalIP, d.service.ExternalIPs)
 	} else if len(d.service.ExternalIPs) > 0 {
 		d.problems = append(d.problems, d.externalIPsOff())
 	}
+	for _, f := range model.Families {
+		if d.hasFamily(f) && hasNodePort(d.service) {
+			d.nodePorts = append(d.nodePorts, d.external(NodePort, unspecified(f)))
+		}
+	}
+	d.reportUnfiltered()
 }
 
 func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
@@ -120,28 +135,46 @@ func (d *draft) collectExternal(kind Kind, ips []netip.Addr) {
 		if fault == "" && !d.hasFamily(model.FamilyOf(ip)) {
 			fault = "is of a family that the Service has no ClusterIP of"
 		}
-		if fault != "" {
+		switch allowed := d.env.externalIPRanges; {
+		case fault != "":
 			d.leaveOut(kind, ip, fault)
-			continue
+		case kind == ExternalIP && len(allowed) > 0 && !anyContains(allowed, ip):
+			d.problems = append(d.problems, d.externalIPRefused(ip))
+		default:
+			d.addresses = append(d.addresses, d.external(kind, ip))
 		}
-		a := address{Addr: ip, kind: kind}
-		if kind == LoadBalancerIP && d.filters(model.FamilyOf(ip)) {
-			a.filtered = true
-			a.sources = d.env.allowedSources(d.service.SourceRanges, ip)
-		}
-		d.addresses = append(d.addresses, a)
 	}
 }
 
-// filters reports whether the source ranges restrict the clients of load
-// balancer IPs of a family. Ranges only restrict their own family. If none is
+// external returns an external address, with the sources that may connect.
+func (d *draft) external(kind Kind, ip netip.Addr) address {
+	a := address{Addr: ip, kind: kind}
+	if f := model.FamilyOf(ip); d.filters(kind, f) {
+		own := ip
+		if kind == NodePort {
+			own = loopback(f) // what the node uses as its source at the loopback address
+		}
+		a.filtered = true
+		a.sources = d.env.allowedSources(d.service.SourceRanges, own)
+	}
+	return a
+}
+
+// filters reports whether the source ranges restrict the clients of external
+// addresses of a kind and family. Ranges only restrict their own family. If none is
 // valid at all, no client is admitted: the field was meant to exclude some.
-func (d *draft) filters(f model.Family) bool {
-	if !d.service.Filtered {
+func (d *draft) filters(kind Kind, f model.Family) bool {
+	if !d.service.Filtered || d.env.limits.NoSourceRanges || kind != LoadBalancerIP && !d.service.FilterAll {
 		return false
 	}
 	ranges := d.service.SourceRanges
 	return len(ranges) == 0 || len(prefixesOf(f, ranges)) > 0
+}
+
+// OpenBeside reports whether a Service restricts the clients of its load balancer IPs and has other
+// external addresses, at which everybody may connect.
+func OpenBeside(svc *model.Service) bool {
+	return svc.Filtered && !svc.FilterAll && (hasNodePort(svc) || len(svc.ExternalIPs) > 0)
 }
 
 // hasFamily reports whether one of the Service's ClusterIPs is of a family.
@@ -151,9 +184,14 @@ func (p *servicePlan) hasFamily(f model.Family) bool {
 
 func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	svc := d.service
-	d.work.gather(d.env, d.slices, port, f)
-	pools := d.work.pools(d.env, svc)
+	if d.env.limits.cannotServe(port) {
+		return
+	}
+	pools := d.pools(port, f)
+	d.limit(&pools)
 	d.balance(port, &pools)
+	d.reportRing(port, pools.cluster.Endpoints)
+	d.watch(port, &pools)
 	if pools.localUsable && svc.HealthCheckNodePort != 0 {
 		for _, e := range pools.local.Endpoints {
 			d.healthy = append(d.healthy, e.Addr())
@@ -161,20 +199,42 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	}
 
 	if d.env.nodePortsOnly {
+		d.planRanges(port, f, &pools) // reports that there are none
 		d.planOnlyNodePort(port, f, &pools)
 		return
 	}
 	for i := range d.addresses {
 		if a := &d.addresses[i]; model.FamilyOf(a.Addr) == f {
-			d.add(a, port.Port, port, &pools)
+			d.add(a, Key{Addr: a.Addr, Port: port.Port, Protocol: port.Protocol}, port, &pools)
 		}
 	}
+	d.planRanges(port, f, &pools)
 	d.planNodePort(port, f, &pools)
 }
 
+// pools selects the endpoints of a service port.
+func (d *draft) pools(port *model.ServicePort, f model.Family) pools {
+	if d.rosters == nil {
+		d.work.gather(d.env, d.slices, port, f)
+		return d.work.pools(d.env, d.service)
+	}
+	r := d.rosters.roster(d.env, d.slices, port, f)
+	if len(d.work.ejected) == 0 && r.usual(withLocal(d.service)) {
+		d.work.found, d.work.allZero = r.found, false
+		return r.poolsOf(d.service)
+	}
+	d.work.take(r, port)
+	return d.work.pools(d.env, d.service)
+}
+
 func (d *draft) planNodePort(port *model.ServicePort, f model.Family, pools *pools) {
-	if port.NodePort != 0 {
-		d.add(&address{Addr: unspecified(f), kind: NodePort}, port.NodePort, port, pools)
+	if port.NodePort == 0 {
+		return
+	}
+	for i := range d.nodePorts {
+		if a := &d.nodePorts[i]; model.FamilyOf(a.Addr) == f {
+			d.add(a, NodePortKey(f, port.NodePort, port.Protocol), port, pools)
+		}
 	}
 }
 
@@ -189,10 +249,10 @@ func (d *draft) planOnlyNodePort(port *model.ServicePort, f model.Family, pools 
 	}
 }
 
-func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *pools) {
+func (d *draft) add(at *address, key Key, port *model.ServicePort, pools *pools) {
 	svc := d.service
 	f := &Frontend{
-		Key:      Key{at.Addr, number, port.Protocol},
+		Key:      key,
 		Kind:     at.kind,
 		Service:  svc.Name,
 		Port:     port.Name,
@@ -200,10 +260,17 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 		Affinity: svc.Affinity,
 		Filtered: at.filtered,
 		Sources:  at.sources,
+		Watched:  pools.watched,
+		Ejected:  pools.ejected,
+		Released: svc.Released,
 	}
 	f.Masquerade, f.MasqueradeCause = d.env.masquerade(at.kind, model.FamilyOf(at.Addr), svc.ExternalPolicy)
+	f.PreserveDestination = d.preserves(at.kind)
+	if at.kind == LoadBalancerIP && d.env.healthPort != 0 {
+		f.HealthPort = cmp.Or(svc.HealthCheckNodePort, d.env.healthPort)
+	}
 	switch all, outside := localFor(svc, at.kind); {
-	case all:
+	case all, f.PreserveDestination, outside && d.env.limits.OneRoute:
 		f.Route = *pools.local
 		f.AlsoServing = pools.besideLocal
 	case outside:
@@ -212,9 +279,36 @@ func (d *draft) add(at *address, number uint16, port *model.ServicePort, pools *
 	default:
 		f.AlsoServing = pools.besideCluster
 	}
-	d.delegate(&f.Route)
+	d.letPass(f)
+	if !key.IsRange() {
+		d.delegate(f)
+	}
 	f.ProxyConnects = d.env.proxyConnects && ProxyForwards(f.Protocol)
 	d.frontends = append(d.frontends, f)
+}
+
+// letPass leaves packets to an external address alone for which there is no endpoint, if the Service
+// asks for that.
+func (d *draft) letPass(f *Frontend) {
+	if !d.passes(f.Kind) {
+		return
+	}
+	if len(f.Route.Endpoints) == 0 {
+		f.Route.Empty.Verdict = Pass
+	}
+	if f.Outside != nil && len(f.Outside.Endpoints) == 0 {
+		outside := *f.Outside // others share it
+		outside.Empty.Verdict = Pass
+		f.Outside = &outside
+	}
+}
+
+func (d *draft) passes(kind Kind) bool { return d.service.PassThrough && kind != ClusterIP }
+
+// preserves reports whether packets to a kind of frontend keep their destination, which only endpoints
+// on this node can answer.
+func (d *draft) preserves(k Kind) bool {
+	return d.service.PreserveDestination && d.env.preserveDestination && (k == LoadBalancerIP || k == NodePort)
 }
 
 // localFor reports which connections to a kind of frontend stay on this node:

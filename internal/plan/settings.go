@@ -18,18 +18,25 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		}
 	}
 	out := Settings{
-		IPv4:           detector(cfg, state.Node(), model.IPv4),
-		IPv6:           detector(cfg, state.Node(), model.IPv6),
-		NoIPv6:         cfg.NoIPv6,
-		NodePortAll4:   cfg.NodePortAddresses.AllOf(model.IPv4) && !cfg.KnownNodePortIPs,
-		NodePortAll6:   cfg.NodePortAddresses.AllOf(model.IPv6) && !cfg.KnownNodePortIPs && cfg.serves(model.IPv6),
-		NodePortIPs:    cfg.served(nodePortIPs(cfg, state.Node(), state.HostIPs())),
-		LoopbackIPs:    cfg.served(cfg.NodePortAddresses.Loopback),
-		ServiceCIDRs:   mergePrefixes(cidrs),
+		IPv4:          detector(cfg, state.Node(), model.IPv4),
+		IPv6:          detector(cfg, state.Node(), model.IPv6),
+		NoIPv6:        cfg.NoIPv6,
+		NodePortAll4:  cfg.NodePortAddresses.AllOf(model.IPv4) && !cfg.KnownNodePortIPs,
+		NodePortAll6:  cfg.NodePortAddresses.AllOf(model.IPv6) && !cfg.KnownNodePortIPs && cfg.serves(model.IPv6),
+		NodePortIPs:   cfg.served(nodePortIPs(cfg, state.Node(), state.HostIPs())),
+		LoopbackIPs:   cfg.served(cfg.NodePortAddresses.Loopback),
+		ServiceCIDRs:  mergePrefixes(cidrs),
+		LoopbackLocal: cfg.LoopbackLocal,
+
+		UnservedLoopback: cfg.UnservedLoopback,
+
 		ExclusiveIPs:   cfg.Balancer != Balancer{},
 		MasqueradeMark: 1 << cfg.MasqueradeBit,
 		DropInvalid:    cfg.DropInvalid,
 		NodePortsOnly:  cfg.NodePortsOnly,
+	}
+	if cfg.PrimaryIPs {
+		out.PrimaryIPs = cfg.served(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()))
 	}
 	if cfg.ProxyConnects {
 		out.ProxyIPs = proxyIPs(cfg, state)

@@ -14,6 +14,7 @@ func (u *update) finish() *Change {
 	var clusterIPs sync.WaitGroup // is independent of the rest
 	clusterIPs.Go(u.settleClusterIPs)
 	defer clusterIPs.Wait()
+	u.settleRanges()
 	u.settleFrontends()
 	u.settleHealthPorts()
 	for _, c := range u.touched {
@@ -29,7 +30,7 @@ func (u *update) finish() *Change {
 func (u *update) settleFrontends() {
 	slices.SortFunc(u.keys, Key.Compare)
 	for _, key := range slices.Compact(u.keys) {
-		all := u.frontends[key]
+		all := u.served(key)
 		current := u.desired.Frontends[key]
 		if current == nil || len(all) == 0 || all[0].name() != current.Service || all[0].value.Kind != current.Kind {
 			touchClaimants(u, all)
@@ -135,8 +136,12 @@ func (u *update) settleHealthCheck(c *claimant) {
 func (u *update) reportsOf(c *claimant) []report {
 	var losses []model.Problem
 	for _, f := range c.plan.frontends {
-		if h := u.frontends.holder(f.Key); h.claimant != c {
+		if h := u.frontends.holder(u.winner(f.Key)); h.claimant != c || h.value.Key != f.Key {
 			losses = append(losses, lost(f, h.value))
+		} else if !f.IsRange() {
+			continue
+		} else if p, some := u.crossing(f); some {
+			losses = append(losses, p)
 		}
 	}
 	if port := c.plan.healthPort; port != 0 {

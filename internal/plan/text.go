@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"sluice/internal/model"
 )
@@ -47,6 +48,9 @@ func (f Field) Text() string {
 		MasqueradeField:      "masquerading",
 		AffinityField:        "session affinity",
 		SourcesField:         "source ranges",
+		WatchedField:         "ejection",
+		EjectedField:         "ejected endpoints",
+		ReleasedField:        "another proxy",
 		AlsoServingField:     "endpoints that keep connections",
 		MasqueradeCauseField: "reason of masquerading",
 	}[f]
@@ -163,17 +167,20 @@ func (r Reason) Text() string {
 		Drained:         "of weight 0",
 		HintedElsewhere: "hinted to other nodes or zones",
 		NotHere:         "not on this node",
+		Ejected:         "left out because it does not answer",
 	}[r]
 }
 
 // Text describes why an endpoint is not in a pool for a reason, in more detail than
 // the reason itself.
-func (d *EndpointDecision) Text(why Reason) string {
+func (d *EndpointDecision) Text(why Reason, now time.Time) string {
 	switch hints := d.Endpoint.Hints; {
 	case why == HintedElsewhere && hints != nil && len(hints.Nodes) > 0:
 		return "hinted to node " + strings.Join(hints.Nodes, ", ")
 	case why == HintedElsewhere && hints != nil && len(hints.Zones) > 0:
 		return "hinted to zone " + strings.Join(hints.Zones, ", ")
+	case why == Ejected && d.Ejection != nil:
+		return d.Ejection.TextNow(now)
 	case why == NotHere && d.Endpoint.Node == "":
 		return "in a slice that does not say on which node it is"
 	}

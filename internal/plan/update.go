@@ -93,7 +93,9 @@ func (u *update) planServices(names []model.Name) {
 				plans[i].name = name
 				if svc := u.state.Service(name); svc != nil {
 					plans[i].object = svc
-					plans[i].plan = planService(&u.env, svc, u.state.Slices(name), &u.work)
+					plans[i].plan = planService(&u.env, svc, u.state.Slices(name), u.state.Ejected(name), &u.work, u.rostersOf(name))
+				} else {
+					delete(u.rosters, name)
 				}
 			}
 			if !yield(plans) {
@@ -108,6 +110,21 @@ func (u *update) planServices(names []model.Name) {
 		for i := range plans {
 			u.take(&plans[i])
 		}
+	}
+}
+
+// rostersOf returns those that are kept of a Service, nil for none.
+func (u *update) rostersOf(name model.Name) *rosters {
+	switch kept := u.rosters[name]; {
+	case !have(u.state.Slices(name), u.many):
+		delete(u.rosters, name)
+		return nil
+	case kept == nil:
+		kept = &rosters{of: map[rosterKey]*roster{}}
+		u.rosters[name] = kept
+		return kept
+	default:
+		return kept
 	}
 }
 

@@ -96,24 +96,36 @@ func (d *draft) checkLeastConnections() {
 // depends on the client's address, here or for session affinity, must be the same on every
 // node and in every mode, and balancers do not choose at random. Where one chooses an address
 // of the node itself for a packet of the node, the kernel sends that packet the way it took to
-// the frontend: out.
-func (d *draft) delegate(r *Route) {
+// the frontend: out. Packets that are to be left alone must not be led to the node.
+func (d *draft) delegate(f *Frontend) {
 	if d.env.balancer == nil {
 		return
 	}
-	onNode := d.env.isEndpoint(r)
+	r, onNode, passes := &f.Route, d.env.isEndpoint(&f.Route), d.passes(f.Kind)
 	byDefault := r.Algorithm == model.Random && !d.service.AlgorithmChosen
 	counts := r.Algorithm == model.RoundRobin || r.Algorithm == model.LeastConnections
-	if d.service.Affinity == 0 && !onNode && (byDefault || counts) {
+	if d.service.Affinity == 0 && !onNode && !passes && (byDefault || counts) {
 		r.Balancer = d.env.balancer
 	}
-	if onNode && r.Algorithm == model.LeastConnections {
+	if r.Delegated() || r.Algorithm != model.LeastConnections {
+		return
+	}
+	switch {
+	case onNode:
 		r.Algorithm = model.Random
 		d.problemOnce(model.Problem{
 			Field: "metadata.annotations",
 			Reason: "least-connections is not available where this node itself is an endpoint, to which " + d.env.balancer.Name +
-				" cannot lead packets of the node; random is used",
+				" cannot deliver packets of the node itself; random is used",
 			Remedy: "remove the annotation, choose round-robin, or take pods out of the node's network",
+		})
+	case passes:
+		r.Algorithm = model.Random
+		d.problemOnce(model.Problem{
+			Field: "metadata.annotations",
+			Reason: "least-connections is not available at external addresses whose packets are left alone without an endpoint, because " +
+				d.env.balancer.Name + " takes all packets to an address; random is used there",
+			Remedy: "remove the annotation that chooses the algorithm, or choose round-robin",
 		})
 	}
 }

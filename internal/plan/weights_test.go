@@ -71,7 +71,7 @@ func TestWeights(t *testing.T) {
 				}
 				p := New(defaults)
 				p.Update(stateOf(events...), &model.Dirty{All: true})
-				clusterIP := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}]
+				clusterIP := p.Desired().Frontends[Key{Addr: clusterIP(f), Port: 80, Protocol: model.TCP}]
 				nodePort := p.Desired().Frontends[NodePortKey(f, 30080, model.TCP)]
 				if diff := cmp.Diff([]string{tt.cluster, tt.local, tt.beside},
 					[]string{poolText(f, clusterIP.Route.Endpoints), poolText(f, nodePort.Outside.Endpoints), poolText(f, clusterIP.AlsoServing)}); diff != "" {
@@ -100,7 +100,7 @@ func TestDrainedIsNotHealthy(t *testing.T) {
 		t.Errorf("%d local endpoints, want 0", n)
 	}
 	evidence := p.Evidence(state, svc.Name)
-	pool := evidence.PoolDecision(p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}])
+	pool := evidence.PoolDecision(p.Desired().Frontends[Key{Addr: clusterIP(f), Port: 80, Protocol: model.TCP}])
 	if got := pool.Endpoints[0]; got.InCluster != Drained || got.InLocal != Drained {
 		t.Errorf("it is not in the pools because %v and %v, want %v", got.InCluster, got.InLocal, Drained)
 	}
@@ -150,7 +150,7 @@ func TestAlgorithmOfPools(t *testing.T) {
 			cfg.Algorithms = tt.available
 			p := New(cfg)
 			p.Update(stateOf(append(many(tt.endpoints), model.SetService{Service: svc})...), &model.Dirty{All: true})
-			if got := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.Algorithm; got != tt.want {
+			if got := p.Desired().Frontends[Key{Addr: clusterIP(f), Port: 80, Protocol: model.TCP}].Route.Algorithm; got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 			problems := p.Desired().Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]
@@ -170,7 +170,9 @@ func TestNodeIsNoEndpointOfIPVS(t *testing.T) {
 		p := New(cfg)
 		state := stateOf(model.SetService{Service: service(f)},
 			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
-		choice := func() string { return p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.AlgorithmText() }
+		choice := func() string {
+			return p.Desired().Frontends[Key{Addr: clusterIP(f), Port: 80, Protocol: model.TCP}].Route.AlgorithmText()
+		}
 		p.Update(state, &model.Dirty{All: true})
 		if got := choice(); got != "IPVS rr" {
 			t.Errorf("algorithm %q, want IPVS rr", got)
@@ -197,7 +199,7 @@ func TestNodeIsNoEndpointOfLeastConnections(t *testing.T) {
 			model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, here, ready), pod(f, 2, "far", ready))})
 		check := func(algorithm string, problems int) {
 			t.Helper()
-			if got := p.Desired().Frontends[Key{clusterIP(f), 80, model.TCP}].Route.AlgorithmText(); got != algorithm {
+			if got := p.Desired().Frontends[Key{Addr: clusterIP(f), Port: 80, Protocol: model.TCP}].Route.AlgorithmText(); got != algorithm {
 				t.Errorf("algorithm %s, want %s", got, algorithm)
 			}
 			if got := p.Desired().Problems[model.Object{Kind: "Service", Namespace: "default", Name: "web"}]; len(got) != problems {

@@ -12,29 +12,30 @@ import (
 	"sluice/internal/observe/telemetry"
 )
 
-// advisoriesByAbout returns what the administrator should know and can mend, by what
+// advisoriesByTopic returns what the administrator should know and can mend, by what
 // it is about.
-func (p *proxy) advisoriesByAbout() map[telemetry.About][]model.Problem {
+func (p *proxy) advisoriesByTopic() map[telemetry.Topic][]model.Problem {
 	file := p.configFile.Load()
 	out := p.foundAdvisories()
-	out[telemetry.AboutConfiguration] = append(file.Advisories(), out[telemetry.AboutConfiguration]...)
-	out[telemetry.AboutRestart] = file.Waiting()
+	out[telemetry.TopicConfiguration] = append(file.Advisories(), out[telemetry.TopicConfiguration]...)
+	out[telemetry.TopicRestart] = file.Waiting()
 	return out
 }
 
 // foundAdvisories are those that are found out while the proxy runs, in contrast to those that
 // its configuration file says itself.
-func (p *proxy) foundAdvisories() map[telemetry.About][]model.Problem {
-	settings, rules := p.upkeep.advisories()
-	out := map[telemetry.About][]model.Problem{telemetry.AboutNetwork: rules}
+func (p *proxy) foundAdvisories() map[telemetry.Topic][]model.Problem {
+	settings, rules := p.hostSetup.advisories()
+	out := map[telemetry.Topic][]model.Problem{telemetry.TopicNetwork: rules}
 	if p.client == nil {
-		out[telemetry.AboutConfiguration] = unusedAPIServer(p.settings)
+		out[telemetry.TopicConfiguration] = unusedAPIServer(p.settings)
 	}
+	out[telemetry.TopicConfiguration] = append(out[telemetry.TopicConfiguration], idleEjection(p.settings)...)
 	cfg, second := &p.servers.settings.Load().Plan, p.secondProxy()
 	p.engine.Inspect(func(v engine.View) {
 		node, configuration := p.fit.Look(cfg, v.State, v.Version)
-		out[telemetry.AboutNode] = slices.Concat(node, settings, second)
-		out[telemetry.AboutConfiguration] = append(out[telemetry.AboutConfiguration], configuration...)
+		out[telemetry.TopicNode] = slices.Concat(node, settings, second)
+		out[telemetry.TopicConfiguration] = append(out[telemetry.TopicConfiguration], configuration...)
 	})
 	return out
 }
@@ -56,7 +57,7 @@ func (p *proxy) secondProxy() []model.Problem {
 const advisoryEvery = 2 * time.Second
 
 // followAdvisories looks for advisories until ctx ends, and logs each of them once when it
-// begins and once when it ends. Those that the configuration file says are logged by who reads it.
+// begins, with an Event on the Node if that is the cause, and once when it ends. Those that the configuration file says are logged by who reads it.
 func (p *proxy) followAdvisories(ctx context.Context) error {
 	type key struct {
 		object model.Object
@@ -65,11 +66,11 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 	known := map[key]model.Problem{}
 	log := p.logger.WithName("node")
 	for {
-		p.upkeep.look(ctx)
+		p.hostSetup.look(ctx)
 		now := map[key]bool{}
 		found := p.foundAdvisories()
-		for _, about := range telemetry.Abouts {
-			for _, problem := range found[about] {
+		for _, topic := range telemetry.Topics {
+			for _, problem := range found[topic] {
 				k := key{problem.Object, problem.Field}
 				now[k] = true
 				if _, before := known[k]; before {
@@ -77,8 +78,11 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 				}
 				known[k] = problem
 				log.Error(nil, "Warning: "+problem.String())
-				if about == telemetry.AboutNetwork {
-					p.recorder.Record(telemetry.IPTablesConflict(p.settings.Plan.NodeName, problem))
+				switch node := p.settings.Plan.NodeName; topic {
+				case telemetry.TopicNetwork:
+					p.recorder.Record(telemetry.IPTablesConflict(node, problem))
+				case telemetry.TopicNode:
+					p.recorder.Record(telemetry.NodeProblem(node, problem))
 				}
 			}
 		}
@@ -98,9 +102,9 @@ func (p *proxy) followAdvisories(ctx context.Context) error {
 
 // advisories returns all of them, in a stable order.
 func (p *proxy) advisories() (all []model.Problem) {
-	byAbout := p.advisoriesByAbout()
-	for _, about := range telemetry.Abouts {
-		all = append(all, byAbout[about]...)
+	byTopic := p.advisoriesByTopic()
+	for _, topic := range telemetry.Topics {
+		all = append(all, byTopic[topic]...)
 	}
 	return all
 }
@@ -108,18 +112,18 @@ func (p *proxy) advisories() (all []model.Problem) {
 // decisiveAdvisories are those that bear on what happens to packets: the answers of
 // explain would be others without them.
 func (p *proxy) decisiveAdvisories() []model.Problem {
-	byAbout := p.advisoriesByAbout()
-	all := slices.Concat(byAbout[telemetry.AboutConfiguration], byAbout[telemetry.AboutRestart], byAbout[telemetry.AboutNode], byAbout[telemetry.AboutNetwork])
+	byTopic := p.advisoriesByTopic()
+	all := slices.Concat(byTopic[telemetry.TopicConfiguration], byTopic[telemetry.TopicRestart], byTopic[telemetry.TopicNode], byTopic[telemetry.TopicNetwork])
 	p.engine.Inspect(func(v engine.View) {
 		all = append(all, v.Desired.Problems[model.NodeObject(p.settings.Plan.NodeName)]...)
 	})
 	return all
 }
 
-func (p *proxy) countAdvisories() map[telemetry.About]int {
-	counts := map[telemetry.About]int{}
-	for about, list := range p.advisoriesByAbout() {
-		counts[about] = len(list)
+func (p *proxy) countAdvisories() map[telemetry.Topic]int {
+	counts := map[telemetry.Topic]int{}
+	for topic, list := range p.advisoriesByTopic() {
+		counts[topic] = len(list)
 	}
 	return counts
 }
@@ -138,5 +142,17 @@ func unusedAPIServer(s *config.Settings) []model.Problem {
 		Object: model.Object{Kind: "API server"}, Field: field,
 		Reason: fmt.Sprintf("%s is not used: with --manifests, the proxy follows no API server", value),
 		Remedy: "leave out --manifests to follow the API server, or the kubeconfig to follow the manifests",
+	}}
+}
+
+// idleEjection returns that a flag asks for what the mode cannot do.
+func idleEjection(s *config.Settings) []model.Problem {
+	if !s.Plan.Eject || s.Plan.CanEject {
+		return nil
+	}
+	return []model.Problem{{
+		Object: model.Object{Kind: "Endpoints that do not answer"}, Field: "--eject-failing-endpoints",
+		Reason: fmt.Sprintf("it has no effect: proxy mode %s does not notice which endpoints do not answer", s.Mode.Name),
+		Remedy: "leave the flag out, or choose another proxy mode",
 	}}
 }

@@ -13,7 +13,6 @@ import (
 	"sluice/internal/answer/status"
 	"sluice/internal/base/release"
 	"sluice/internal/dataplane"
-	"sluice/internal/observe/experiment"
 	"sluice/internal/observe/history"
 	"sluice/internal/source/host"
 )
@@ -26,7 +25,7 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 	server := control.New(control.Options{Path: p.options.ControlSocket, Logger: p.logger.WithName("control"), Clock: p.clock})
 	explainer, reporter, lister, preview := p.explainer(), p.reporter(), p.lister(), &previewer{proxy: p}
 	question.Explain.Serve(server, func(ctx context.Context, q *explain.Question) (*explain.Reply, error) {
-		p.upkeep.look(ctx)
+		p.hostSetup.look(ctx)
 		reply, err := explainer.Explain(ctx, *q)
 		if errors.Is(err, explain.ErrQuestion) {
 			return nil, control.BadRequest(err)
@@ -34,11 +33,11 @@ func (p *proxy) answerQuestions(ctx context.Context) error {
 		return reply, err
 	})
 	question.Status.Serve(server, func(ctx context.Context, _ *question.None) (*status.Report, error) {
-		p.upkeep.look(ctx)
+		p.hostSetup.look(ctx)
 		return reporter.Report(), nil
 	})
 	question.Services.Serve(server, func(ctx context.Context, q *listing.Query) (*listing.List, error) {
-		p.upkeep.look(ctx)
+		p.hostSetup.look(ctx)
 		return lister.List(ctx, *q)
 	})
 	started := p.clock.Now()
@@ -61,10 +60,11 @@ func (p *proxy) explainer() *explain.Explainer {
 		IsLocal:     host.IsLocal,
 		IsInterface: func(name string) bool { _, err := net.InterfaceByName(name); return err == nil },
 		Manifests:   p.options.Manifests,
+		NotServed:   ReadFor(p.settings).NotServed(),
 		Mode:        p.settings.Mode.Name,
 		Node:        p.settings.Plan.NodeName,
 		Stale:       p.stale,
-		Try:         experiment.Run,
+		Try:         p.experiments.Run,
 		Advisories:  p.decisiveAdvisories,
 		Clock:       p.clock,
 	})
@@ -80,7 +80,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o := p.statusOptions()
 	o.Engine, o.History = p.engine, p.history
 	o.Verdict, o.Verdicts, o.Leaving = p.verdict, p.verdicts, p.eligibility.Leaving
-	o.Evidence = p.upkeep.seen
+	o.Evidence = p.hostSetup.seen
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
 	if r, ok := p.dataplane.(dataplane.Forwarder); ok {
@@ -130,5 +130,6 @@ func (p *proxy) addresses() status.Addresses {
 func (p *proxy) statusOptions() status.Options {
 	return status.Options{
 		Version: release.Version(), Mode: p.settings.Mode.Name, ModeReason: p.reason, Node: p.settings.Plan.NodeName, Clock: p.clock,
+		ServiceProxyName: p.settings.ServiceProxyName, Serves: ReadFor(p.settings).Served(),
 	}
 }

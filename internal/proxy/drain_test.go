@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics"
 
-	"sluice/internal/answer/status"
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
@@ -38,7 +37,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("options: %+v", o)
 		}
 		o.Report(dataplane.Draining{Services: 2, Connections: 5, Until: until})
-		if diff := cmp.Diff(&status.Draining{Services: 2, Connections: 5, Until: until}, p.draining.Load()); diff != "" {
+		if diff := cmp.Diff(&dataplane.Draining{Services: 2, Connections: 5, Until: until}, p.draining.Load()); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
 		}
 		if got := gaugeIn(t, registry, "sluice_draining_connections"); got != 5 {

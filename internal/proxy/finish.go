@@ -25,7 +25,7 @@ func (p *proxy) finish(lock *instancelock.Lock) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.grace())
 	defer cancel()
-	if left := r.Finish(ctx, instancelock.Held); left > 0 {
+	if left := r.Finish(ctx, p.instance().Held); left > 0 {
 		p.logger.Info("Connections that go through this process end with it", "connections", left, "grace", p.options.ShutdownGrace)
 	}
 	return err

@@ -24,6 +24,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/coexist"
 	"sluice/internal/observe/conntrack"
+	"sluice/internal/observe/ejection"
 	"sluice/internal/observe/evidence"
 	"sluice/internal/observe/loopback"
 	"sluice/internal/observe/nodeproblem"
@@ -31,18 +32,20 @@ import (
 	"sluice/internal/plan"
 )
 
-// kernel is the upkeep of a proxy that programs the kernel.
+// kernel is the host setup of a proxy that programs the kernel.
 type kernel struct {
 	*proxy
-	tracker    *conntrack.Reconciler
-	loopback   *loopback.NodePorts
-	neighbours *coexist.Watcher // nil if the mode is one of iptables
-	sensor     *evidence.Sensor
-	watcher    *nodeproblem.Watcher
+	tracker         *conntrack.Reconciler
+	loopback        *loopback.NodePorts
+	unserved        *loopback.Unserved // nil if the mode cannot count
+	iptablesWatcher *coexist.Watcher   // nil if the mode is one of iptables
+	sensor          *evidence.Sensor
+	ejector         *ejection.Ejector // nil if the mode notices nothing
+	watcher         *nodeproblem.Watcher
 }
 
-// newUpkeep returns what the mode needs.
-func newUpkeep(p *proxy) upkeep {
+// newHostSetup returns what the mode needs.
+func newHostSetup(p *proxy) hostSetup {
 	if p.settings.Mode.WithoutKernel {
 		return withoutKernel{}
 	}
@@ -61,7 +64,11 @@ func (k *kernel) lacksIPv6(ctx context.Context) string {
 	return ""
 }
 
-func (k *kernel) begin() { warnRouteLocalnet(k.logger.WithName("host")) }
+func (k *kernel) begin() {
+	if k.settings.Instance == "" {
+		warnRouteLocalnet(k.logger.WithName("host"))
+	}
+}
 
 // tune applies the sysctls, and reads those that others may have set. A failure is
 // no reason not to serve.
@@ -69,7 +76,7 @@ func (k *kernel) tune(s *config.Settings) {
 	Initialize(k.logger, s)
 	o := sysctl.Options{Logger: k.logger.WithName("host")}
 	if err := sysctl.SetOOMScore(o, s.OOMScoreAdj); err != nil {
-		untuned(k.logger, err)
+		logUntuned(k.logger, err)
 	}
 	if sysctl.TCPIsLiberal(o) { // another program may have set it
 		s.Plan.DropInvalid = false
@@ -80,11 +87,11 @@ func (k *kernel) tune(s *config.Settings) {
 // it serves.
 func Initialize(logger logr.Logger, s *config.Settings) {
 	for _, err := range sysctl.Apply(sysctl.Options{Conntrack: s.Conntrack, Logger: logger.WithName("host")}) {
-		untuned(logger, err)
+		logUntuned(logger, err)
 	}
 }
 
-func untuned(logger logr.Logger, err error) {
+func logUntuned(logger logr.Logger, err error) {
 	logger.Info("A setting of the kernel stays as it is", "reason", err.Error())
 }
 
@@ -99,7 +106,7 @@ func (k *kernel) assemble() []engine.Observer {
 	k.loopback = loopback.New(loopback.Options{
 		Logger: k.logger.WithName("loopback"), Clock: k.clock, ResetRemoved: k.options.ResetRemovedEndpoints, Budget: k.budget(),
 		Listening: k.metrics.LoopbackListening, NotListening: k.metrics.LoopbackNotListening, Refused: k.metrics.LoopbackRefused,
-		Accepted: k.metrics.LoopbackAccepted, Tried: k.sensor.Tried,
+		Accepted: k.metrics.LoopbackAccepted, Tried: k.tried,
 		Failed: func(service model.Name, err error) {
 			k.recorder.Record(telemetry.LoopbackNodePortNotServed(k.settings.Plan.NodeName, service, err))
 		},
@@ -108,8 +115,23 @@ func (k *kernel) assemble() []engine.Observer {
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
 		ResetTCP: k.options.ResetRemovedEndpoints, Forwards: k.forwards(), Forget: k.forgetter(),
 	})
-	k.neighbours, k.watcher = k.newNeighbours(), k.newWatcher()
-	return []engine.Observer{k.tracker, k.loopback}
+	k.iptablesWatcher, k.watcher = k.newIPTablesWatcher(), k.newWatcher()
+	observers := []engine.Observer{k.tracker, k.loopback}
+	if c, ok := k.dataplane.(dataplane.LoopbackCounter); ok {
+		k.unserved = loopback.NewUnserved(loopback.Unserved{Logger: k.logger.WithName("loopback"), Clock: k.clock, Counter: c, Count: k.metrics.LoopbackUnserved})
+		observers = append(observers, k.unserved)
+	}
+	if w, ok := k.dataplane.(dataplane.Witness); ok && k.settings.Plan.CanEject {
+		k.ejector = ejection.New(ejection.Options{Logger: k.logger.WithName("ejection"), Clock: k.clock, Witness: w, Sink: k.engine,
+			Count: k.metrics.Ejected,
+			Ejected: func(service model.Name, e *model.Ejection) {
+				k.metrics.Ejection()
+				k.recorder.Record(telemetry.EndpointEjected(k.settings.Plan.NodeName, service, e))
+			},
+		})
+		observers = append(observers, k.ejector)
+	}
+	return observers
 }
 
 func (k *kernel) run(ctx context.Context) error {
@@ -117,14 +139,20 @@ func (k *kernel) run(ctx context.Context) error {
 	group.Go(func() error { return k.tracker.Run(ctx) })
 	group.Go(func() error { return k.loopback.Run(ctx, k.engine) })
 	group.Go(func() error { return k.sensor.Run(ctx) })
+	if k.unserved != nil {
+		group.Go(func() error { return k.unserved.Run(ctx, k.engine) })
+	}
+	if k.ejector != nil {
+		group.Go(func() error { return k.ejector.Run(ctx) })
+	}
 	group.Go(func() error { k.takeOver(ctx); return nil })
 	return errors.Join(group.Wait(), k.watcher.Close())
 }
 
-// newNeighbours returns the Watcher of other users of iptables, nil if the mode is
-// one of them.
-func (k *kernel) newNeighbours() *coexist.Watcher {
-	if !k.settings.Mode.BesideIPTables {
+// newIPTablesWatcher returns the Watcher of other users of iptables, nil if the mode is
+// one of them, or if they are the business of another proxy.
+func (k *kernel) newIPTablesWatcher() *coexist.Watcher {
+	if !k.settings.Mode.BesideIPTables || k.settings.Instance != "" {
 		return nil
 	}
 	return coexist.New(coexist.Options{
@@ -148,7 +176,7 @@ func (k *kernel) newWatcher() *nodeproblem.Watcher {
 }
 
 func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
-func (k *kernel) tried(a dataplane.Attempt)                   { k.sensor.Tried(a) }
+func (k *kernel) observed(a dataplane.Attempt)                { k.sensor.Tried(a) }
 func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 
 func (k *kernel) seen() *status.Evidence {
@@ -168,16 +196,29 @@ func (k *kernel) blocked(p nodeproblem.Path) *nodeproblem.Obstacle { return k.wa
 
 func (k *kernel) advisories() (settings, rules []model.Problem) {
 	settings, rules = k.watcher.Advisories()
-	if k.neighbours != nil {
-		rules = append(rules, k.neighbours.Advisories()...)
+	if k.iptablesWatcher != nil {
+		rules = append(rules, k.iptablesWatcher.Advisories()...)
+	}
+	if k.ejector != nil {
+		if err := k.ejector.Err(); err != nil {
+			settings = append(settings, model.Problem{
+				Object: model.Object{Kind: "Endpoints that do not answer"},
+				Reason: fmt.Sprintf("they are not noticed, and get connections: %v", err),
+				Remedy: "the proxy tries again; see docs/failover.md for what it needs",
+			})
+		}
 	}
 	return settings, rules
 }
 
-// takeOver replaces a previous proxy, and then coexists with other programs.
+// takeOver replaces a previous proxy, and then coexists with other programs. A proxy beside
+// another one replaces none.
 func (k *kernel) takeOver(ctx context.Context) {
-	if k.neighbours != nil {
-		k.neighbours.Look(ctx)
+	if k.settings.Instance != "" {
+		return
+	}
+	if k.iptablesWatcher != nil {
+		k.iptablesWatcher.Look(ctx)
 	}
 	k.removeLeftovers(ctx)
 	var drains sync.WaitGroup
@@ -186,8 +227,8 @@ func (k *kernel) takeOver(ctx context.Context) {
 			drains.Go(func() { k.drain(ctx, m) })
 		}
 	}
-	if k.neighbours != nil {
-		k.neighbours.Run(ctx)
+	if k.iptablesWatcher != nil {
+		k.iptablesWatcher.Run(ctx)
 	}
 	drains.Wait()
 }
@@ -212,7 +253,7 @@ func (k *kernel) reportDraining(d dataplane.Draining) {
 		k.draining.Store(nil)
 		return
 	}
-	k.draining.Store(&status.Draining{Connections: d.Connections, Services: d.Services, Until: d.Until})
+	k.draining.Store(&d)
 }
 
 // forwards returns a function that reports whether connections are led to an address of
@@ -241,19 +282,23 @@ func (k *kernel) removeLeftovers(ctx context.Context) {
 		return
 	}
 	options := dataplane.RemoveOptions{Logger: k.logger.WithName("leftovers"), Running: k.dataplane}
-	if k.neighbours != nil {
-		k.neighbours.Keep(ctx)
+	if k.iptablesWatcher != nil {
+		k.iptablesWatcher.Keep(ctx)
 		options.KeepMark = true
 	}
-	if err := leftovers.Remove(ctx, options); err != nil && ctx.Err() == nil {
+	err := leftovers.Remove(ctx, options)
+	if name := k.settings.ServiceProxyName; name != "" { // what served only these Services is not needed any more
+		err = errors.Join(err, leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: options.Logger, Instance: name}))
+	}
+	if err != nil && ctx.Err() == nil {
 		options.Logger.Error(err, "Rules of another kube-proxy stay in the kernel")
 	}
 }
 
 // Cleanup removes what this proxy and others left in the kernel, in all modes, or only
-// what no other has.
-func Cleanup(ctx context.Context, logger logr.Logger, ownOnly bool) error {
-	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers"), OwnOnly: ownOnly})
+// what no other has. Of a named proxy it removes what is its own.
+func Cleanup(ctx context.Context, logger logr.Logger, ownOnly bool, instance string) error {
+	err := leftovers.Remove(ctx, dataplane.RemoveOptions{Logger: logger.WithName("leftovers"), OwnOnly: ownOnly, Instance: instance})
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w (run it as root, or with CAP_NET_ADMIN)", err)
 	}

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package proxy
 
@@ -12,12 +12,12 @@ import (
 	"sluice/internal/config"
 )
 
-func newUpkeep(*proxy) upkeep { return withoutKernel{} }
+func newHostSetup(*proxy) hostSetup { return withoutKernel{} }
 
 // Initialize has nothing to do: there is only the sandbox, which needs no privileges.
 func Initialize(logr.Logger, *config.Settings) {}
 
-func Cleanup(context.Context, logr.Logger, bool) error {
+func Cleanup(context.Context, logr.Logger, bool, string) error {
 	return errors.New("there is nothing to clean up: kube-proxy leaves the kernel of this system alone")
 }
 

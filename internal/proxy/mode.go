@@ -13,10 +13,10 @@ import (
 	"sluice/internal/observe/telemetry"
 )
 
-// EmptyMode returns what an empty mode means on this node. With manifests there is
-// no earlier kube-proxy to be compatible with.
-func EmptyMode(manifests string) v1alpha1.ProxyMode {
-	return v1alpha1.ProxyMode(mode.Default(manifests != "").Name)
+// EmptyMode returns what an empty mode means on this node. With manifests, or beside another
+// proxy, there is no earlier kube-proxy to be compatible with.
+func EmptyMode(manifests string, f *config.Flags) v1alpha1.ProxyMode {
+	return v1alpha1.ProxyMode(mode.Default(manifests != "" || f.ServiceProxyName != "").Name)
 }
 
 // errNoModeWorks means that no mode was chosen, and that none works.
@@ -62,9 +62,13 @@ func ModeReason(s *config.Settings, manifests bool, unusable error) string {
 	switch {
 	case s.WrittenMode != "":
 		return ""
+	case usual == preferred:
+		return fmt.Sprintf("no mode is set, and %s is the only one of this system", usual)
 	case s.Mode.Name == usual:
 		return fmt.Sprintf("no mode is set, which means %s where it is installed, as here; %s is the faster one: choose it by mode: %s, or stay by mode: %s",
 			usual, preferred, preferred, usual)
+	case s.ServiceProxyName != "":
+		return fmt.Sprintf("no mode is set, which means %s with --service-proxy-name", preferred)
 	case manifests:
 		return fmt.Sprintf("no mode is set, which means %s with --manifests", preferred)
 	}

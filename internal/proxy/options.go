@@ -10,6 +10,7 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"sluice/internal/config"
+	"sluice/internal/source"
 	"sluice/internal/source/host"
 )
 
@@ -35,6 +36,9 @@ type Options struct {
 	ExitOnConfigChange bool
 	// ResetRemovedEndpoints resets TCP connections to endpoints that no longer serve.
 	ResetRemovedEndpoints bool
+	// EjectFailingEndpoints leaves out endpoints that do not answer for a while, unless their Service
+	// says otherwise.
+	EjectFailingEndpoints bool
 	// DrainTimeout is how long connections of another kube-proxy's IPVS may last.
 	DrainTimeout time.Duration
 	// UDPTimeout and ShutdownGrace are for modes in which the proxy itself forwards
@@ -44,8 +48,12 @@ type Options struct {
 	// ServiceMetrics exports metrics of single Services, of ServiceMetricsLimit at most.
 	ServiceMetrics      bool
 	ServiceMetricsLimit uint
-	// Hangups receives SIGHUP.
-	Hangups <-chan os.Signal
+	// NodeCondition keeps up a condition of the Node, and StartupTaint is the key of a taint that is
+	// removed from it, when the proxy is ready.
+	NodeCondition bool
+	StartupTaint  string
+	// SIGHUP receives that signal.
+	SIGHUP <-chan os.Signal
 	// Serving is called when the proxy begins to serve, with how long connections through
 	// the process may last when it is asked to end.
 	Serving func(grace time.Duration)
@@ -57,8 +65,14 @@ func (o *Options) Settings() (*config.Settings, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Plan.Eject = o.EjectFailingEndpoints
 	s.Plan.NodeName, err = host.NodeName(s.HostnameOverride)
 	return s, err
+}
+
+// ReadFor returns what the sources of a proxy with these settings must know of it.
+func ReadFor(s *config.Settings) source.Proxy {
+	return source.Proxy{NodeName: s.Plan.NodeName, ServiceProxyName: s.ServiceProxyName, AllServices: s.AllServices}
 }
 
 // OwnPageAddress returns the page's own address, invalid if it has none.

@@ -43,7 +43,7 @@ func (p *previewer) preview(_ context.Context, new *question.Proposal) (*diff.Re
 	state, now := p.present()
 	var content *manifest.Content
 	if new.Manifests != nil {
-		content = manifest.LoadFiles(new.Manifests, later.Plan.NodeName, state)
+		content = manifest.LoadFiles(new.Manifests, ReadFor(later.Settings), state)
 		if new.Add {
 			state.Apply(&model.Dirty{}, content.Events...) // a copy
 		} else {

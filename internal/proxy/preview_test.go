@@ -7,6 +7,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 	"sluice/internal/source/manifest"
 )
 
@@ -40,7 +41,7 @@ func TestPreviewKeepsTheNodeOfTheAPIServer(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			content := manifest.LoadFiles([]manifest.File{{Name: "a.yaml", Data: []byte(test.in)}}, "n1", model.NewState())
+			content := manifest.LoadFiles([]manifest.File{{Name: "a.yaml", Data: []byte(test.in)}}, source.Proxy{NodeName: "n1"}, model.NewState())
 			state := test.proxy.given(content, now)
 			got := "none"
 			if node := state.Node(); node == own {

@@ -57,7 +57,7 @@ func logUpdate(log logr.Logger, u *config.Update) {
 
 // reconfigure applies settings.
 func (p *proxy) reconfigure(s *config.Settings) {
-	p.upkeep.tune(s)
+	p.hostSetup.tune(s)
 	p.engine.SetPlanConfig(s.Plan)
 	p.engine.SetPeriods(s.MinSyncPeriod, s.SyncPeriod)
 	p.servers.set(s)

@@ -15,13 +15,13 @@ import (
 	metricsfeatures "k8s.io/component-base/metrics/features"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/answer/status"
 	"sluice/internal/base/release"
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/kernel/instancelock"
 	"sluice/internal/model"
+	"sluice/internal/observe/experiment"
 	"sluice/internal/observe/health"
 	"sluice/internal/observe/history"
 	"sluice/internal/observe/nodeproblem"
@@ -29,13 +29,14 @@ import (
 	"sluice/internal/observe/telemetry/perservice"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/plan"
+	"sluice/internal/source"
 	"sluice/internal/source/host"
 	"sluice/internal/source/kubernetes"
 	"sluice/internal/source/manifest"
 )
 
-// source passes what it finds to a sink until its context ends.
-type source interface {
+// follower passes what it finds to a sink until its context ends.
+type follower interface {
 	Run(context.Context, model.Sink) error
 }
 
@@ -54,7 +55,7 @@ type proxy struct {
 	recorder  telemetry.Recorder
 	dataplane dataplane.Dataplane
 	lock      *instancelock.Lock
-	upkeep    upkeep
+	hostSetup hostSetup
 	engine    *engine.Engine
 
 	registry    telemetry.Registry
@@ -70,8 +71,13 @@ type proxy struct {
 	// configFile is what is wrong with the configuration file, or the flags.
 	configFile atomic.Pointer[config.FileState]
 	// draining is what is left of another kube-proxy, nil if nothing is.
-	draining atomic.Pointer[status.Draining]
+	draining atomic.Pointer[dataplane.Draining]
 
+	// experiments are connections that were asked for.
+	experiments experiment.Runner
+
+	// memoryLimit is that of the container at start, 0 for none.
+	memoryLimit int64
 	// reload requests that files be read again.
 	reload reload
 	// programmed is closed once the kernel has been programmed.
@@ -82,10 +88,11 @@ type proxy struct {
 func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *Options) (err error) {
 	p := &proxy{options: o, settings: settings, logger: logger, clock: clock.RealClock{}, reload: newReload(), programmed: make(chan struct{}),
 		fit: nodeproblem.Fit{Clock: clock.RealClock{}}}
-	respectMemoryLimit(logger)
+	p.memoryLimit = respectMemoryLimit(logger, 0)
+	giveBackMemory(logger) // that of the initialization of all packages
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go p.followHangups(ctx)
+	go p.followSIGHUP(ctx)
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
@@ -93,7 +100,7 @@ func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *
 		return m.Open(ctx, dataplane.Options{
 			Logger: logger.WithName(m.Name), ModeSettings: p.settings.ModeSettings,
 			Forwarding: dataplane.Forwarding{UDPTimeout: o.UDPTimeout, ResetRemoved: o.ResetRemovedEndpoints,
-				Tried: func(a dataplane.Attempt) { p.upkeep.tried(a) }},
+				Tried: p.tried},
 		})
 	})
 	if err != nil {
@@ -101,25 +108,30 @@ func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *
 	}
 	defer func() { err = errors.Join(err, p.dataplane.Close()) }()
 	o.Serving(p.grace())
-	settings, p.upkeep = p.settings, newUpkeep(p)
-	logger.Info("Starting", "version", o.Build.GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name, "manifests", o.Manifests)
-	lock, err := p.acquireInstanceLock(ctx)
+	settings, p.hostSetup = p.settings, newHostSetup(p)
+	logger.Info("Starting", "version", o.Build.GitVersion, "node", settings.Plan.NodeName, "mode", settings.Mode.Name,
+		"manifests", o.Manifests, "serviceProxyName", settings.ServiceProxyName)
+	lock, err := p.acquireInstanceLock(ctx, p.instance())
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil // shut down while it waited
-		}
-		return err
+		return endOf(ctx, err)
 	}
 	p.lock = lock
 	defer func() { err = errors.Join(err, p.finish(lock)) }()
+	if settings.AllServices {
+		former, err := p.acquireInstanceLock(ctx, instancelock.Name(settings.ServiceProxyName))
+		if err != nil {
+			return endOf(ctx, err)
+		}
+		defer func() { _ = former.Release() }() // the process ends
+	}
 	p.recorder.Record(telemetry.Starting(settings.Plan.NodeName))
 	p.reportMode()
 	if o.Sandbox {
 		logger.Info("Serving node ports only: not ClusterIPs, external IPs, load balancer IPs, or SCTP")
 	}
 	p.learnNode(ctx)
-	p.upkeep.tune(settings)
-	p.upkeep.begin()
+	p.hostSetup.tune(settings)
+	p.hostSetup.begin()
 	if err := p.assemble(); err != nil {
 		return err
 	}
@@ -134,12 +146,26 @@ func Run(ctx context.Context, logger logr.Logger, settings *config.Settings, o *
 	return nil
 }
 
+// tried passes on how the proxy itself connected a client to an endpoint.
+func (p *proxy) tried(a dataplane.Attempt) {
+	p.experiments.Tried(a)
+	p.hostSetup.observed(a)
+}
+
+// endOf returns why a proxy ends that waited for another one, nil if it was asked to.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 // learnNode adds to the settings what depends on the node and not on the
 // configuration.
 func (p *proxy) learnNode(ctx context.Context) {
 	cfg := &p.settings.Plan
 	cfg.RequireNode = p.client != nil // among manifests it may be missing
-	if reason := p.upkeep.lacksIPv6(ctx); reason != "" {
+	if reason := p.hostSetup.lacksIPv6(ctx); reason != "" {
 		cfg.NoIPv6 = true
 		p.logger.Info("This node does IPv4 only: IPv6 addresses of Services are not served here", "reason", reason)
 	}
@@ -188,12 +214,12 @@ func uidIn(state *model.State, about model.Object) string {
 func (p *proxy) assemble() (err error) {
 	if p.client != nil {
 		p.cluster = kubernetes.New(kubernetes.Options{
-			Client: p.client, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
-			ResyncPeriod: p.settings.Client.ResyncPeriod,
+			Client: p.client, Proxy: ReadFor(p.settings), Logger: p.logger.WithName("kubernetes"), Clock: p.clock,
+			ResyncPeriod: p.settings.Client.ResyncPeriod, Room: roomForObjects,
 		})
 	} else {
 		p.manifests = manifest.New(manifest.Options{
-			Path: p.options.Manifests, NodeName: p.settings.Plan.NodeName, Logger: p.logger.WithName("manifests"), Clock: p.clock,
+			Path: p.options.Manifests, Proxy: ReadFor(p.settings), Logger: p.logger.WithName("manifests"), Clock: p.clock,
 			Reload: p.reload.manifests,
 		})
 	}
@@ -241,7 +267,7 @@ func (p *proxy) assemble() (err error) {
 	})
 	p.eligibility = health.NewEligibility(p.engine, p.clock)
 	first := sync.OnceFunc(func() { close(p.programmed) })
-	p.engine.Observe(p.upkeep.assemble()...)
+	p.engine.Observe(p.hostSetup.assemble()...)
 	p.engine.Observe(p.services, p.updater, p.collector, p.problems, p.history,
 		engine.ObserverFunc(func(*engine.Commit) { first() }))
 	p.servers = newServers(p)
@@ -255,6 +281,9 @@ func (p *proxy) run(ctx context.Context) error {
 	sinks := make(map[string]model.Sink, len(sources))
 	for name := range sources {
 		sinks[name] = p.updater.Watch(p.engine.AddSource(name))
+		if p.settings.ServiceProxyName != "" {
+			sinks[name] = source.Handover(sinks[name], p.clock, source.HandoverTime)
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.engine.Run(ctx) })
@@ -274,21 +303,25 @@ func (p *proxy) run(ctx context.Context) error {
 		return p.services.Run(ctx, p.engine, healthy)
 	})
 	group.Go(func() error { return p.servers.run(ctx) })
+	group.Go(func() error { p.followMemory(ctx, p.memoryLimit); return nil })
 	group.Go(func() error { return p.servePage(ctx) })
 	if page := p.servers.page; page != nil {
 		group.Go(func() error { return page.Run(ctx) })
 	}
 	group.Go(func() error { return p.answerQuestions(ctx) })
-	group.Go(func() error { return p.upkeep.run(ctx) })
+	group.Go(func() error { return p.hostSetup.run(ctx) })
 	group.Go(func() error { return p.followAdvisories(ctx) })
+	if p.options.NodeCondition || p.options.StartupTaint != "" {
+		group.Go(func() error { return p.reportToNode(ctx) })
+	}
 	if p.options.Flags.ConfigFile != "" {
 		group.Go(func() error { return p.followConfig(ctx) })
 	}
 	return group.Wait()
 }
 
-func (p *proxy) sources() map[string]source {
-	sources := map[string]source{"host": host.New(host.Options{Logger: p.logger.WithName("host"), Clock: p.clock})}
+func (p *proxy) sources() map[string]follower {
+	sources := map[string]follower{"host": host.New(host.Options{Logger: p.logger.WithName("host"), Clock: p.clock})}
 	if p.client == nil {
 		sources["manifests"] = p.manifests
 		return sources

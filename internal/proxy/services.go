@@ -17,7 +17,7 @@ func (p *proxy) newCollector() *perservice.Collector {
 		Evidence: p.evidence,
 		Refused:  p.history.Refused,
 		Verdicts: p.verdicts,
-		Answers:  p.upkeep.allAnswers,
+		Answers:  p.hostSetup.allAnswers,
 		Logger:   p.logger.WithName("metrics"),
 		Clock:    p.clock,
 	})

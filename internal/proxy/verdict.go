@@ -14,8 +14,8 @@ func (p *proxy) judge(v engine.View) *verdict.Judge {
 	return &verdict.Judge{
 		View:    v,
 		Phase:   p.engine.Frontend,
-		Answers: p.upkeep.answers(),
-		Blocked: p.upkeep.blocked,
+		Answers: p.hostSetup.answers(),
+		Blocked: p.hostSetup.blocked,
 		IsNode:  nodeproblem.OwnAddresses(v.State),
 	}
 }
@@ -38,7 +38,4 @@ func (p *proxy) verdict() verdict.Proxy {
 }
 
 // verdicts returns those on all Services.
-func (p *proxy) verdicts() (all map[model.Name]verdict.Service) {
-	p.engine.Inspect(func(v engine.View) { all = p.judge(v).All() })
-	return all
-}
+func (p *proxy) verdicts() map[model.Name]verdict.Service { return verdict.All(p.engine, p.judge) }

@@ -19,17 +19,20 @@ import (
 
 // acquireInstanceLock waits until no other proxy programs this node. Meanwhile the
 // health endpoints report that.
-func (p *proxy) acquireInstanceLock(ctx context.Context) (*instancelock.Lock, error) {
+func (p *proxy) acquireInstanceLock(ctx context.Context, name instancelock.Name) (*instancelock.Lock, error) {
 	w := &waiting{proxy: p, since: p.clock.Now()}
 	serving, stop := context.WithCancel(ctx)
 	defer w.servers.Wait()
 	defer stop()
 	begin := sync.OnceFunc(func() { w.serve(serving) })
-	return instancelock.Acquire(ctx, p.logger.WithName("host"), p.clock, func(holder instancelock.Holder) {
+	return name.Acquire(ctx, p.logger.WithName("host"), p.clock, func(holder instancelock.Holder) {
 		w.holder.Store(int64(holder))
 		begin()
 	})
 }
+
+// instance is which lock the proxy has.
+func (p *proxy) instance() instancelock.Name { return instancelock.Name(p.settings.Instance) }
 
 // waiting is the proxy while another one programs the node: only servers that
 // report it.
@@ -65,7 +68,7 @@ func (w *waiting) serve(ctx context.Context) {
 
 // families are those to listen in, as far as is known before the proxy works.
 func (w *waiting) families(ctx context.Context) []model.Family {
-	config := plan.Config{NoIPv6: w.upkeep.lacksIPv6(ctx) != ""}
+	config := plan.Config{NoIPv6: w.hostSetup.lacksIPv6(ctx) != ""}
 	return config.Families()
 }
 

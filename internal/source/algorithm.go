@@ -56,6 +56,23 @@ func (r *Report) algorithm(annotations map[string]string) (chosen model.Algorith
 	return chosen, by != ""
 }
 
+// ejectAnnotation has endpoints of a Service that do not answer left out for a while.
+const ejectAnnotation = "sluice/eject"
+
+// eject returns what annotations of a Service say about endpoints that do not answer, nil for nothing.
+func (r *Report) eject(annotations map[string]string) *bool {
+	word, ok := annotations[ejectAnnotation]
+	if !ok {
+		return nil
+	}
+	if word != "true" && word != "false" {
+		r.unusable(annotationField(ejectAnnotation), "use true or false", "%q is neither true nor false", word)
+		return nil
+	}
+	yes := word == "true"
+	return &yes
+}
+
 // weight returns the weight that annotations of an EndpointSlice give, nil for
 // none.
 func (r *Report) weight(annotations map[string]string) (chosen *uint16) {

@@ -54,12 +54,35 @@ func TestAlgorithmAnnotations(t *testing.T) {
 		t.Run(tt.annotations, func(t *testing.T) {
 			svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: annotated(tt.annotations)}}
 			svc.Spec.ClusterIP = "10.96.0.1"
-			got, ok := Service(svc)
+			got, ok := Proxy{}.Service(svc)
 			if !ok || got.Algorithm != tt.want {
 				t.Errorf("%s, want %s", got.Algorithm, tt.want)
 			}
 			checkProblem(t, got.Problems, tt.problem)
 		})
+	}
+}
+
+func TestEjectAnnotation(t *testing.T) {
+	for _, tt := range []struct {
+		annotations, want, problem string
+	}{
+		{"", "", ""},
+		{"sluice/eject=true", "true", ""},
+		{"sluice/eject=false", "false", ""},
+		{"sluice/eject=yes", "", `metadata.annotations[sluice/eject]: "yes" is neither true nor false (use true or false)`},
+	} {
+		svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: annotated(tt.annotations)}}
+		svc.Spec.ClusterIP = "10.96.0.1"
+		got, ok := Proxy{}.Service(svc)
+		text := ""
+		if got.Eject != nil {
+			text = fmt.Sprint(*got.Eject)
+		}
+		if !ok || text != tt.want {
+			t.Errorf("%q means %q, want %q", tt.annotations, text, tt.want)
+		}
+		checkProblem(t, got.Problems, tt.problem)
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 // the events to keep, which are the old ones where nothing changed so that only
 // one copy of a value stays in memory, and those to pass on.
 func Diff(old, next []model.Event) (events, changes []model.Event) {
+	if len(old) == 0 {
+		return next, next
+	}
 	events = slices.Clone(next)
 	kept := make([]model.Event, 0, len(next)) // the events that revert these
 	for i, e := range next {
@@ -52,10 +55,26 @@ func retraction(e model.Event) model.Event {
 	switch e := e.(type) {
 	case model.SetService:
 		return model.DeleteService{Name: e.Name}
+	case model.ReleaseService:
+		return model.DeleteService(e)
 	case model.SetSlice:
 		return model.DeleteSlice{Name: e.Name}
 	case model.SetServiceCIDR:
 		return model.DeleteServiceCIDR{Name: e.Name}
 	}
 	return model.SetNode{}
+}
+
+// NameIn returns the name of the object that an event sets, with memory that its value keeps; none if
+// it is not one with a namespace.
+func NameIn(e model.Event) model.Name {
+	switch e := e.(type) {
+	case model.SetService:
+		return e.Name
+	case model.SetSlice:
+		return e.Name
+	case model.ReleaseService:
+		return e.Name
+	}
+	return model.Name{}
 }

@@ -4,7 +4,7 @@
 // The conversions are pure and total. What is malformed in an object is left out of
 // the value and recorded among its problems; the rest of the object stays in use. A
 // conversion that returns false says that the object is not for this proxy. Values
-// keep nothing of the object they came from alive: strings are interned and slices
+// keep nothing of the object they came from alive but its names: other strings are shared and slices
 // have exactly the capacity they need, so that a quarter of a million endpoints fit
 // in a few tens of megabytes.
 //

@@ -49,7 +49,7 @@ func slicesOfSubset(in *v1.Endpoints, i int) []*model.Slice {
 				Namespace: intern(in.Namespace),
 				Name:      fmt.Sprintf("endpoints:%s:%d:%s", in.Name, i, family),
 			},
-			Service:   intern(in.Name),
+			Service:   in.Name,
 			Family:    family,
 			Ports:     ports,
 			Endpoints: exact(endpoints),

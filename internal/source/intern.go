@@ -2,8 +2,9 @@ package source
 
 import "unique"
 
-// intern returns the one copy of s that all values share. It does not keep the
-// memory of s alive, such as the buffer an object was decoded from.
+// intern returns the one copy of s that all values share: of what many objects have in common, such as
+// namespaces and nodes. A name that one or two objects have takes less memory by itself than its place
+// among those that are shared.
 func intern(s string) string {
 	if s == "" {
 		return ""

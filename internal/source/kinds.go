@@ -17,8 +17,8 @@ type Kind struct {
 	Versions []string // with the same fields
 	New      func() metav1.Object
 	// Convert validates an object and converts it to events, none if it is not for
-	// this proxy. Of Nodes, only nodeName is.
-	Convert func(object metav1.Object, nodeName string) ([]model.Event, []model.Problem)
+	// the proxy.
+	Convert func(object metav1.Object, to Proxy) ([]model.Event, []model.Problem)
 }
 
 // Kinds are the kinds that a proxy uses, by name.
@@ -39,13 +39,13 @@ func newKind[T any, P interface {
 	return Kind{
 		Versions: versions,
 		New:      func() metav1.Object { return P(new(T)) },
-		Convert: func(object metav1.Object, nodeName string) ([]model.Event, []model.Problem) {
+		Convert: func(object metav1.Object, to Proxy) ([]model.Event, []model.Problem) {
 			v := validator{NewReport(model.Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()})}
 			v.meta(object, names)
-			if kind == "Node" && object.GetName() != nodeName {
+			if kind == "Node" && object.GetName() != to.NodeName {
 				return nil, v.List()
 			}
-			events := Events(object)
+			events := to.Events(object)
 			check(v, object.(P), events)
 			return events, append(v.List(), problemsOf(events)...)
 		},
@@ -54,12 +54,10 @@ func newKind[T any, P interface {
 
 // Events converts an object of the API to the events that set what it means to a proxy, none
 // if it is not for this one. It does not look at what an API server refuses.
-func Events(object any) (events []model.Event) {
+func (p Proxy) Events(object any) (events []model.Event) {
 	switch in := object.(type) {
 	case *v1.Service:
-		if service, ok := Service(in); ok {
-			events = append(events, model.SetService{Service: service})
-		}
+		return p.service(in)
 	case *discoveryv1.EndpointSlice:
 		if slice, ok := Slice(in); ok {
 			events = append(events, model.SetSlice{Slice: slice})
@@ -72,9 +70,11 @@ func Events(object any) (events []model.Event) {
 	case *v1.Node:
 		events = append(events, model.SetNode{Node: Node(in)})
 	case *networkingv1.ServiceCIDR:
-		events = append(events, model.SetServiceCIDR{ServiceCIDR: ServiceCIDR(in)})
+		if !p.Beside() { // addresses that it does not know may be those of Services of others
+			events = append(events, model.SetServiceCIDR{ServiceCIDR: ServiceCIDR(in)})
+		}
 	case *networkingv1beta1.ServiceCIDR:
-		return Events(&networkingv1.ServiceCIDR{ObjectMeta: in.ObjectMeta, Spec: networkingv1.ServiceCIDRSpec{CIDRs: in.Spec.CIDRs}})
+		return p.Events(&networkingv1.ServiceCIDR{ObjectMeta: in.ObjectMeta, Spec: networkingv1.ServiceCIDRSpec{CIDRs: in.Spec.CIDRs}})
 	}
 	return events
 }

@@ -14,7 +14,8 @@ import (
 func Node(in *v1.Node) *model.Node {
 	r := NewReport(model.NodeObject(in.Name))
 	out := &model.Node{
-		Name:     intern(in.Name),
+		Name:     in.Name,
+		UID:      string(in.UID),
 		IPs:      r.nodeIPs(in.Status.Addresses),
 		PodCIDRs: r.podCIDRs(in),
 		Zone:     intern(in.Labels[v1.LabelTopologyZone]),
@@ -66,7 +67,7 @@ func (r *Report) podCIDRs(in *v1.Node) []netip.Prefix {
 // ServiceCIDR converts a ServiceCIDR.
 func ServiceCIDR(in *networkingv1.ServiceCIDR) *model.ServiceCIDR {
 	r := NewReport(model.Object{Kind: "ServiceCIDR", Name: in.Name})
-	out := &model.ServiceCIDR{Name: intern(in.Name), Prefixes: prefixes("spec.cidrs", in.Spec.CIDRs, r.Malformed)}
+	out := &model.ServiceCIDR{Name: in.Name, Prefixes: prefixes("spec.cidrs", in.Spec.CIDRs, r.Malformed)}
 	out.Problems = r.List()
 	return out
 }

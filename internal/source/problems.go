@@ -48,7 +48,7 @@ func (r *Report) List() []model.Problem {
 		r.problems = append(r.problems, model.Problem{
 			Object:    r.object,
 			Reason:    fmt.Sprintf("%d more problems of the same object", r.more),
-			Remedy:    "mend the ones listed first",
+			Remedy:    "correct the ones listed first",
 			Malformed: r.worse,
 		})
 		r.more = 0

@@ -9,23 +9,22 @@ import (
 	"sluice/internal/model"
 )
 
-// labelServiceProxyName names the proxy that implements a Service, if it is not
-// the cluster's default one.
-const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
-
 // The default and the maximum of the session affinity timeout, in seconds.
 const (
 	DefaultAffinity = 10800
 	maxAffinity     = 86400
 )
 
+// preserveDestination is an annotation for nodes with Windows, which has no meaning on others.
+const preserveDestination = "preserve-destination"
+
 // Service converts a Service. It returns false for headless and ExternalName
 // Services and for those that another proxy implements.
-func Service(svc *v1.Service) (*model.Service, bool) {
-	if !ours(svc) {
+func (p Proxy) Service(svc *v1.Service) (*model.Service, bool) {
+	if !needsProxy(svc) || !p.serves(svc) {
 		return nil, false
 	}
-	name := model.Name{Namespace: intern(svc.Namespace), Name: intern(svc.Name)}
+	name := nameOf(svc)
 	r := NewReport(model.ServiceObject(name))
 	out := &model.Service{
 		Name:           name,
@@ -39,6 +38,7 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 		Affinity:       r.affinity(svc),
 	}
 	out.Algorithm, out.AlgorithmChosen = r.algorithm(svc.Annotations)
+	out.Eject = r.eject(svc.Annotations)
 	var health uint16
 	if svc.Spec.HealthCheckNodePort != 0 {
 		health, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)
@@ -46,16 +46,17 @@ func Service(svc *v1.Service) (*model.Service, bool) {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer {
 		r.loadBalancer(svc, out, health)
 	}
+	out.PreserveDestination = svc.Annotations[preserveDestination] == "true"
+	out.PassThrough = r.passThrough(svc.Annotations)
+	r.portRanges(svc.Annotations, out.Ports)
+	out.FilterAll = r.filterAll(svc.Annotations, out.Filtered)
 	out.Problems = r.List()
 	return out, true
 }
 
-func ours(svc *v1.Service) bool {
-	if svc.Spec.Type == v1.ServiceTypeExternalName || isHeadless(svc) {
-		return false
-	}
-	_, foreign := svc.Labels[labelServiceProxyName]
-	return !foreign
+// needsProxy reports whether a Service is one that proxies serve.
+func needsProxy(svc *v1.Service) bool {
+	return svc.Spec.Type != v1.ServiceTypeExternalName && !isHeadless(svc)
 }
 
 // isHeadless reports whether a Service is meant to have no ClusterIP.

@@ -59,11 +59,11 @@ func TestServicesOfOthersAreLeftOut(t *testing.T) {
 		"headless":          service(func(s *v1.Service) { s.Spec.ClusterIP = "None" }),
 		"headless by list":  service(func(s *v1.Service) { s.Spec.ClusterIPs = []string{"None"} }),
 		"ExternalName":      service(func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeExternalName }),
-		"of another proxy":  service(func(s *v1.Service) { s.Labels = map[string]string{labelServiceProxyName: "other"} }),
-		"of a proxy unsaid": service(func(s *v1.Service) { s.Labels = map[string]string{labelServiceProxyName: ""} }),
+		"of another proxy":  service(func(s *v1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "other"} }),
+		"of a proxy unsaid": service(func(s *v1.Service) { s.Labels = map[string]string{LabelServiceProxyName: ""} }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out, ok := Service(in); ok {
+			if out, ok := (Proxy{}).Service(in); ok {
 				t.Errorf("the Service was taken over: %+v", out)
 			}
 		})
@@ -91,7 +91,7 @@ func want(edit func(*model.Service)) *model.Service {
 var plain = want(func(*model.Service) {})
 
 func (tt serviceTest) run(t *testing.T) {
-	got, ok := Service(tt.in)
+	got, ok := Proxy{}.Service(tt.in)
 	if !ok {
 		t.Fatal("the Service was left out")
 	}
@@ -338,7 +338,7 @@ func TestLoadBalancers(t *testing.T) {
 }
 
 func TestProblemsOfOneObjectAreBounded(t *testing.T) {
-	got, _ := Service(service(func(s *v1.Service) {
+	got, _ := Proxy{}.Service(service(func(s *v1.Service) {
 		s.Spec.ExternalIPs = strings.Split(strings.Repeat("bad,", 1000), ",")
 	}))
 	if n := len(got.Problems); n != maxProblems+1 {
@@ -352,7 +352,7 @@ func TestProblemsOfOneObjectAreBounded(t *testing.T) {
 // A value that is malformed, and would never come from an API server, differs from
 // one that is only of no use here.
 func TestMalformedValues(t *testing.T) {
-	svc, _ := Service(service(func(s *v1.Service) {
+	svc, _ := Proxy{}.Service(service(func(s *v1.Service) {
 		s.Spec.Type = v1.ServiceTypeNodePort
 		s.Spec.ClusterIPs = []string{"10.96.0.300", "127.0.0.1"}
 		s.Spec.Ports = []v1.ServicePort{{Port: 70000}, {Port: 80}}

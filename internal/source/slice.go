@@ -21,12 +21,12 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 	if headless || !ok {
 		return nil, false
 	}
-	name := model.Name{Namespace: intern(in.Namespace), Name: intern(in.Name)}
+	name := model.Name{Namespace: intern(in.Namespace), Name: in.Name}
 	r := NewReport(model.SliceObject(name))
 	out := &model.Slice{
 		Name:      name,
 		UID:       string(in.UID),
-		Service:   intern(service),
+		Service:   service,
 		Family:    family,
 		Ports:     r.slicePorts(in.Ports),
 		Endpoints: r.endpoints(in.Endpoints, family),

@@ -73,7 +73,9 @@ func (v validator) service(svc *v1.Service, events []model.Event) {
 	}
 	v.clusterIPs(spec)
 	if len(events) > 0 && !Refused(problemsOf(events)) {
-		v.families(spec, events[0].(model.SetService).Service)
+		if set, ok := events[0].(model.SetService); ok {
+			v.families(spec, set.Service)
+		}
 	}
 	seen := map[string]int{}
 	for i := range spec.Ports {
@@ -216,8 +218,8 @@ func (v validator) subsetPorts(subset int, ports []v1.EndpointPort) {
 func (v validator) node(*v1.Node, []model.Event) {}
 
 // serviceCIDR checks that a ServiceCIDR has a range for one or both families.
-func (v validator) serviceCIDR(_ *networkingv1.ServiceCIDR, events []model.Event) {
-	value := events[0].(model.SetServiceCIDR)
+func (v validator) serviceCIDR(cidr *networkingv1.ServiceCIDR, _ []model.Event) {
+	value := ServiceCIDR(cidr)
 	if len(value.Prefixes)+len(value.Problems) == 0 {
 		v.Malformed("spec.cidrs", "set one CIDR, or one for each family", "there is no CIDR")
 	}

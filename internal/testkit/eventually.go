@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Patience is the timeout for conditions that must become true. Poll and WithTimeout extend it
-// on a busy machine; other uses take Scaled(Patience).
-const Patience = 30 * time.Second
+// Timeout is the timeout for conditions that must become true. Poll and WithTimeout extend it
+// on a busy machine; other uses take Scaled(Timeout).
+const Timeout = 30 * time.Second
 
 // Poll waits until holds returns nil, and returns its last error if that takes longer
 // than the timeout, Scaled.
@@ -28,7 +28,7 @@ func Poll(timeout time.Duration, holds func() error) error {
 // that takes too long.
 func Eventually(t testing.TB, holds func() error) {
 	t.Helper()
-	if err := Poll(Patience, holds); err != nil {
+	if err := Poll(Timeout, holds); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +48,7 @@ func Until(t testing.TB, holds func() bool) {
 // too long, with what it waited for.
 func Receive[T any](t testing.TB, from <-chan T, what string) T {
 	t.Helper()
-	ctx, cancel := WithTimeout(context.Background(), Patience)
+	ctx, cancel := WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	select {
 	case value := <-from:

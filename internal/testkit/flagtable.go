@@ -13,25 +13,38 @@ import (
 
 // FlagTable compares the flags of some commands that match with their table in a page of the
 // documentation, between comments that name the program, and writes it there if update is set.
+// A flag that several commands have in common is one row.
 func FlagTable(t *testing.T, page, program string, update bool, commands []*cobra.Command, match func(*pflag.Flag) bool) {
 	t.Helper()
-	var table strings.Builder
-	table.WriteString("\n\n| command | flag | meaning |\n|---|---|---|\n")
+	type row struct{ flag, meaning string }
+	var rows []row
+	of := map[row][]string{} // the commands that have the flag, with that meaning
 	for _, cmd := range commands {
+		command := "all"
+		if cmd.HasParent() {
+			command = "`" + cmd.Name() + "`"
+		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || f.Name == "help" || f.Name == "output" || f.Name == "json" || !match(f) {
 				return
 			}
-			name := "`--" + f.Name + "`"
+			r := row{"`--" + f.Name + "`", strings.ReplaceAll(f.Usage, "|", `\|`)}
 			if f.Shorthand != "" {
-				name = "`-" + f.Shorthand + "`, " + name
+				r.flag = "`-" + f.Shorthand + "`, " + r.flag
 			}
-			usage := f.Usage
 			if d := f.DefValue; d != "" && d != "0" && d != "false" {
-				usage += " (default `" + d + "`)"
+				r.meaning += " (default `" + d + "`)"
 			}
-			fmt.Fprintf(&table, "| `%s` | %s | %s |\n", cmd.CommandPath(), name, strings.ReplaceAll(usage, "|", `\|`))
+			if of[r] == nil {
+				rows = append(rows, r)
+			}
+			of[r] = append(of[r], command)
 		})
+	}
+	var table strings.Builder
+	table.WriteString("\n\n| flag | command | meaning |\n|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", r.flag, strings.Join(of[r], ", "), r.meaning)
 	}
 	table.WriteString("\n")
 	text, err := os.ReadFile(page)

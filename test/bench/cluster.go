@@ -35,7 +35,13 @@ const (
 	firstClusterIP = 0xAC100001 // 172.16.0.1
 	firstPodIP     = 0x0A000001 // 10.0.0.1
 	firstFreshIP   = 0x0B000001
+
+	firstLoadBalancerIP = 0xC6120001 // 198.18.0.1
+	firstSource         = 0x14000000 // 20.0.0.0
 )
+
+// affinitySeconds is for how long clients are remembered, by default.
+const affinitySeconds = 10800
 
 func (c *cluster) events() []model.Event {
 	var events []model.Event
@@ -44,12 +50,22 @@ func (c *cluster) events() []model.Event {
 	pod := uint32(firstPodIP)
 	for i := range c.Services {
 		name := model.Name{Namespace: "bench", Name: "svc-" + strconv.Itoa(i)}
-		events = append(events, model.SetService{Service: &model.Service{
+		svc := &model.Service{
 			Name:       name,
 			ClusterIPs: []netip.Addr{ipv4(firstClusterIP + uint32(i))},
 			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
 			Algorithm:  c.algorithm(),
-		}})
+		}
+		if c.Sticky {
+			svc.Affinity = affinitySeconds
+		}
+		if c.Sources > 0 {
+			svc.LoadBalancerIPs, svc.Filtered = []netip.Addr{ipv4(firstLoadBalancerIP + uint32(i))}, true
+			for j := range c.Sources {
+				svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(ipv4(firstSource+uint32(j)<<8), 24))
+			}
+		}
+		events = append(events, model.SetService{Service: svc})
 		for at := 0; at < c.Endpoints; at += sliceSize {
 			s := &model.Slice{
 				Name:    model.Name{Namespace: "bench", Name: name.Name + "-" + strconv.Itoa(at)},

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"text/tabwriter"
@@ -15,11 +18,15 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/engine"
 	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/model"
 	"sluice/internal/observe/conntrack/conntracktest"
+	"sluice/internal/observe/ejection"
 	"sluice/internal/observe/evidence"
 	"sluice/internal/observe/history"
+	"sluice/internal/plan"
 	"sluice/test/bench/connections"
 	"sluice/test/lab"
 )
@@ -53,15 +60,28 @@ func reportEvidence(ctx context.Context) error {
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(out, "silent endpoints\tCPU of a look\tlooks every\tshare of a core\tat most\tnew connections per second without\twith\tratio\tof all rounds\tat least")
+	var missed []error
 	for _, silent := range silences {
-		f, err := measureEvidence(ctx, silent)
+		f, err := measureSight(ctx, evidenceSight, evidenceConnections, silent)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%d\t%s\t%v\t%.2f %%\t%.0f %%\t%.0f\t%.0f\t%.3f\t%.3f\t%.2f\n", silent, ms(f.last.Cost), f.last.Interval.Round(10*time.Millisecond),
 			100*f.share, 100*evidenceCost, median(f.rates[0]), median(f.rates[1]), ratio(f.rates[1], f.rates[0]), mean(f.rates[1])/mean(f.rates[0]), evidenceRatio)
+		missed = append(missed, f.missed(silent))
 	}
-	return out.Flush()
+	return errors.Join(append([]error{out.Flush()}, missed...)...)
+}
+
+// missed returns which requirements are not met, nil if all are.
+func (f *seeing) missed(silent int) (err error) {
+	if f.share > evidenceCost {
+		err = fmt.Errorf("beside %d silent endpoints it takes %.2f %% of a core, more than %.0f %%", silent, 100*f.share, 100*evidenceCost)
+	}
+	if r := ratio(f.rates[1], f.rates[0]); r < evidenceRatio {
+		err = errors.Join(err, fmt.Errorf("beside %d silent endpoints %.3f of the connections can be opened, fewer than %.2f", silent, r, evidenceRatio))
+	}
+	return err
 }
 
 // seeing is what a node without evidence and one with it show.
@@ -78,7 +98,14 @@ func mean(values []float64) (sum float64) {
 	return sum
 }
 
-func measureEvidence(ctx context.Context, silent int) (f seeing, err error) {
+// The orders that let a proxy see: which endpoints answer, by connection tracking, and which to leave out.
+const (
+	evidenceSight = "on"
+	ejectionSight = "eject"
+)
+
+// measureSight compares a node that sees with one that does not, beside that many connections.
+func measureSight(ctx context.Context, order string, count, silent int) (f seeing, err error) {
 	var routes [2]route
 	var proxies [2]*served
 	for i := range routes {
@@ -106,11 +133,11 @@ func measureEvidence(ctx context.Context, silent int) (f seeing, err error) {
 		}
 		defer stop()
 	}
-	if err := connect(routes[1].lab, silent); err != nil {
+	if err := connect(routes[1].lab, count, silent); err != nil {
 		return f, err
 	}
-	for f.last.Interval == 0 { // it has not looked yet
-		if f.last, err = proxies[1].do("on"); err != nil {
+	for !f.last.Looked {
+		if f.last, err = proxies[1].do(order); err != nil {
 			return f, err
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -118,7 +145,7 @@ func measureEvidence(ctx context.Context, silent int) (f seeing, err error) {
 	if f.share, err = rest(proxies); err != nil {
 		return f, err
 	}
-	if f.last, err = proxies[1].do("on"); err != nil {
+	if f.last, err = proxies[1].do(order); err != nil {
 		return f, err
 	}
 	for round := range evidenceRounds {
@@ -158,13 +185,13 @@ func rest(proxies [2]*served) (float64, error) {
 }
 
 // connect fills the connection tracking table of the node.
-func connect(l *lab.Lab, silent int) error {
+func connect(l *lab.Lab, count, silent int) error {
 	node, err := l.Host("node1")
 	if err != nil {
 		return err
 	}
 	entries := func(yield func(conntracktest.Entry) bool) {
-		for i := range uint32(evidenceConnections) {
+		for i := range uint32(count) {
 			service := i % (evidenceServices - 1)
 			e := conntracktest.Entry{
 				From:     netip.AddrPortFrom(ipv4(firstClient+i/evidenceServices), uint16(1024+i%evidenceServices)),
@@ -189,6 +216,7 @@ const firstClient = 0x64400001 // 100.64.0.1
 // watched is what a process that looks at connections reports.
 type watched struct {
 	CPU            time.Duration // of the process, so far
+	Looked         bool
 	Interval, Cost time.Duration // of looks
 	Err            string
 }
@@ -211,9 +239,9 @@ func (s *served) do(order string) (a watched, err error) {
 	return a, nil
 }
 
-// watch programs a workload, and looks at its connections from the order "on" on.
+// watch programs a workload, and looks at its connections from an order on.
 func watch(w workload, orders io.Reader, answers io.Writer) error {
-	p, err := start(w.Mode, newCluster(w).events())
+	p, err := start(w.Mode, newCluster(w).events(), func(c *plan.Config) { c.Eject = true })
 	if err != nil {
 		return err
 	}
@@ -225,18 +253,31 @@ func watch(w workload, orders io.Reader, answers io.Writer) error {
 	defer running.Wait()
 	defer cancel()
 	var sensor *evidence.Sensor
+	var ejector *ejection.Ejector
 	for in := bufio.NewScanner(orders); in.Scan(); {
-		if in.Text() == "on" && sensor == nil {
+		switch {
+		case in.Text() == evidenceSight && sensor == nil:
 			sensor = evidence.New(evidence.Options{Logger: logr.Discard(), Engine: p.engine, OnLook: func() { past.Answers(sensor.All()) }})
 			running.Go(func() { _ = sensor.Run(ctx) })
+		case in.Text() == ejectionSight && ejector == nil:
+			ejector = ejection.New(ejection.Options{Logger: logr.Discard(), Witness: p.dataplane.(dataplane.Witness), Sink: p.engine})
+			p.engine.Inspect(func(v engine.View) {
+				ejector.Committed(&engine.Commit{Change: &plan.Change{Set: slices.Collect(maps.Values(v.Desired.Frontends))}})
+			})
+			running.Go(func() { _ = ejector.Run(ctx) })
+			time.Sleep(time.Second)
 		}
-		var last evidence.Summary
+		a := watched{CPU: totalTime(syscall.RUSAGE_SELF), Looked: ejector != nil}
+		var err error
 		if sensor != nil {
-			last = sensor.Summary()
+			last := sensor.Summary()
+			a.Interval, a.Cost, a.Looked, err = last.Interval, last.Cost, last.Interval > 0, last.Err
 		}
-		a := watched{CPU: totalTime(syscall.RUSAGE_SELF), Interval: last.Interval, Cost: last.Cost}
-		if last.Err != nil {
-			a.Err = last.Err.Error()
+		if ejector != nil {
+			err = ejector.Err()
+		}
+		if err != nil {
+			a.Err = err.Error()
 		}
 		if err := json.NewEncoder(answers).Encode(a); err != nil {
 			return err

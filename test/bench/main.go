@@ -1,7 +1,7 @@
 // Command bench measures, in each mode of the proxy, the time from objects in
 // memory to rules in the kernel, through engine, plan and dataplane, and how many
 // new connections per second these rules allow. It also measures what it costs to see
-// which endpoints answer.
+// which endpoints answer, and to notice which do not.
 //
 // Each workload runs in a process and a network namespace of its own, so that
 // its memory and its CPU time can be measured separately. Run it as root:
@@ -31,6 +31,8 @@ type workload struct {
 	Mode                string
 	Services, Endpoints int
 	Algorithm           string `json:",omitempty"` // of all Services; random by default
+	Sticky              bool   `json:",omitempty"` // they have session affinity
+	Sources             int    `json:",omitempty"` // source ranges of each, which has a load balancer IP
 	// Target is the one endpoint of the last Service, if it matters.
 	Target string `json:",omitempty"`
 	// Writes is the interval at which a neighbour writes its own table, as an argument
@@ -39,7 +41,17 @@ type workload struct {
 }
 
 func (w workload) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%d×%d %s", w.Services, w.Endpoints, w.Algorithm))
+	words := []string{fmt.Sprintf("%d×%d", w.Services, w.Endpoints)}
+	if w.Algorithm != "" {
+		words = append(words, w.Algorithm)
+	}
+	if w.Sticky {
+		words = append(words, "sticky")
+	}
+	if w.Sources > 0 {
+		words = append(words, fmt.Sprintf("%d source ranges", w.Sources))
+	}
+	return strings.Join(words, " ")
 }
 
 // options are the flags.
@@ -49,11 +61,15 @@ type options struct {
 	changes      int
 	limit        time.Duration
 	profile      string
+	profileOf    string
 	rates        bool
 	neighbours   bool
 	neighbour    string
 	evidence     bool
+	ejection     bool
 	sensor       string
+	churn        time.Duration
+	churning     string
 }
 
 func main() {
@@ -64,11 +80,15 @@ func main() {
 	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
 	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
+	flag.StringVar(&o.profileOf, "profile-changes", "", "with -worker: write a CPU profile of the changes to this file")
 	flag.BoolVar(&o.neighbours, "neighbours", false, "measure nothing but what a neighbour's writes cost")
 	flag.StringVar(&o.neighbour, "neighbour", "", "measure one workload (JSON) beside a neighbour in this process and network namespace")
 	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections and of streams")
 	flag.BoolVar(&o.evidence, "evidence", false, "measure nothing but what it costs to see which endpoints answer")
+	flag.BoolVar(&o.ejection, "ejection", false, "measure nothing but what it costs to notice which endpoints do not answer")
 	flag.StringVar(&o.sensor, "sensor", "", "program one workload (JSON) in this network namespace, and look at its connections when told to")
+	flag.DurationVar(&o.churn, "churn", 0, "measure nothing but constant change, for that long")
+	flag.StringVar(&o.churning, "churning", "", "measure constant change of one workload (JSON) in this process and network namespace")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -77,27 +97,14 @@ func main() {
 }
 
 func run(o options) error {
-	if o.worker != "" {
-		w, err := parseWorkload(o.worker)
-		if err != nil {
-			return err
+	for text, measure := range map[string]func(workload) (any, error){
+		o.worker:    func(w workload) (any, error) { return measure(w, o.changes, o.profile, o.profileOf) },
+		o.neighbour: func(w workload) (any, error) { return measureNeighbour(w) },
+		o.churning:  func(w workload) (any, error) { return measureChurn(w, o.churn) },
+	} {
+		if text != "" {
+			return encode(text, measure)
 		}
-		m, err := measure(w, o.changes, o.profile)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(m)
-	}
-	if o.neighbour != "" {
-		w, err := parseWorkload(o.neighbour)
-		if err != nil {
-			return err
-		}
-		m, err := measureNeighbour(w)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(m)
 	}
 	if o.sensor != "" {
 		w, err := parseWorkload(o.sensor)
@@ -124,8 +131,14 @@ func run(o options) error {
 	if o.modes != "" {
 		modes = strings.Split(o.modes, ",")
 	}
+	if o.churn > 0 {
+		return reportChurn(o.churn)
+	}
 	if o.evidence {
 		return reportEvidence(context.Background())
+	}
+	if o.ejection {
+		return reportEjection(context.Background())
 	}
 	if o.neighbours {
 		return reportNeighbours(o.limit)
@@ -146,7 +159,26 @@ func run(o options) error {
 	if err := reportNeighbours(o.limit); err != nil {
 		return err
 	}
-	return reportEvidence(context.Background())
+	if err := reportChurn(10 * time.Second); err != nil {
+		return err
+	}
+	if err := reportEvidence(context.Background()); err != nil {
+		return err
+	}
+	return reportEjection(context.Background())
+}
+
+// encode measures one workload and prints the result in JSON.
+func encode(text string, measure func(workload) (any, error)) error {
+	w, err := parseWorkload(text)
+	if err != nil {
+		return err
+	}
+	f, err := measure(w)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(f)
 }
 
 func parseWorkload(text string) (workload, error) {

@@ -44,7 +44,7 @@ func (l latency) String() string {
 	return fmt.Sprintf("%s / %s", ms(l.P50), ms(l.P99))
 }
 
-func measure(w workload, changes int, profile string) (figures, error) {
+func measure(w workload, changes int, profile, profileOf string) (figures, error) {
 	var f figures
 	cluster := newCluster(w)
 	events := cluster.events()
@@ -66,12 +66,16 @@ func measure(w workload, changes int, profile string) (figures, error) {
 	if f.Peak, err = peakMemory(); err != nil {
 		return f, err
 	}
+	if stopProfile, err = startProfile(profileOf); err != nil {
+		return f, err
+	}
 	if changes > 0 {
 		// The same number of each, so that the end is like the beginning.
 		f.Add = p.each(changes, changesTime, cluster.added)
 		f.Replace = p.each(f.Add.Count, noLimit, cluster.replaced)
 		f.Remove = p.each(f.Add.Count, noLimit, cluster.removed)
 	}
+	stopProfile()
 	p.stop()
 
 	p, err = start(w.Mode, events)
@@ -106,7 +110,12 @@ type pipe struct {
 }
 
 // start passes the events to the engine and waits until they are in the kernel.
-func start(mode string, events []model.Event) (*pipe, error) {
+func start(mode string, events []model.Event, adjust ...func(*plan.Config)) (*pipe, error) {
+	return startObserved(mode, events, nil, adjust...)
+}
+
+// startObserved is start with more observers.
+func startObserved(mode string, events []model.Event, observers []engine.Observer, adjust ...func(*plan.Config)) (*pipe, error) {
 	m, err := modeOf(mode)
 	if err != nil {
 		return nil, err
@@ -125,6 +134,9 @@ func start(mode string, events []model.Event) (*pipe, error) {
 	if m.Adjust != nil {
 		m.Adjust(&config)
 	}
+	for _, f := range adjust {
+		f(&config)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipe{dataplane: d, commits: make(chan dataplane.Result, 1), cancel: cancel, ended: make(chan struct{})}
 	p.engine = engine.New(engine.Options{
@@ -138,6 +150,7 @@ func start(mode string, events []model.Event) (*pipe, error) {
 			p.commits <- c.Result
 		}
 	}))
+	p.engine.Observe(observers...)
 	begin := time.Now()
 	go func() {
 		defer close(p.ended)
@@ -197,16 +210,19 @@ func totalTime(who int) time.Duration {
 	return user + system
 }
 
-func peakMemory() (int64, error) {
+func peakMemory() (int64, error) { return memoryOf("VmHWM:") }
+
+// memoryOf returns a line of /proc/self/status in bytes.
+func memoryOf(key string) (int64, error) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, key); ok {
 			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("no VmHWM in /proc/self/status")
+	return 0, fmt.Errorf("no %s in /proc/self/status", key)
 }

@@ -28,9 +28,19 @@ var sizes = []workload{
 var scaling = [][2]workload{
 	{{Services: 5_000, Endpoints: 2}, {Services: 10_000, Endpoints: 2}},
 	{{Services: 10_000, Endpoints: 2}, {Services: 20_000, Endpoints: 2}},
+	{{Services: 50_000, Endpoints: 1}, {Services: 100_000, Endpoints: 1}},
 	{{Services: 2_500, Endpoints: 50}, {Services: 5_000, Endpoints: 50}},
 	{{Services: 1, Endpoints: 50_000}, {Services: 1, Endpoints: 100_000}},
+	{{Services: 10_000, Endpoints: 2, Sticky: true}, {Services: 20_000, Endpoints: 2, Sticky: true}},
+	{{Services: 1, Endpoints: 2, Sources: 10_000}, {Services: 1, Endpoints: 2, Sources: 20_000}},
+	{{Services: 50, Endpoints: 50, Algorithm: "maglev"}, {Services: 100, Endpoints: 50, Algorithm: "maglev"}},
 }
+
+// Bars for what twice as much may take.
+const (
+	timeBar   = 2.3
+	memoryBar = 2.1
+)
 
 // errLimit is the error of a workload that takes too long.
 type errLimit time.Duration
@@ -108,13 +118,16 @@ func report(mode string, o options) error {
 func reportScaling(mode string, o options) error {
 	fmt.Println()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, "cold start\tN\t2N\ttime(2N)/time(N)")
+	fmt.Fprintf(out, "cold start\tN\t2N\ttime(2N)/time(N), bar %.1f\tCPU\tmemory(2N)/memory(N), bar %.1f\n", timeBar, memoryBar)
 	for _, pair := range scaling {
-		var cold [2]time.Duration
+		if pair[0].Mode = mode; !pair[0].possible() {
+			continue
+		}
+		var best [2]figures
 		var err error
 		for i := 0; i < len(pair) && err == nil; i++ {
 			pair[i].Mode = mode
-			cold[i], err = bestCold(pair[i], o.limit)
+			best[i], err = bestCold(pair[i], o.limit)
 		}
 		var late errLimit
 		if errors.As(err, &late) {
@@ -124,7 +137,11 @@ func reportScaling(mode string, o options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s, %s\t%s\t%s\t%.2f\n", pair[0], pair[1], ms(cold[0]), ms(cold[1]), float64(cold[1])/float64(cold[0]))
+		ratio := func(of func(figures) float64) float64 { return of(best[1]) / of(best[0]) }
+		fmt.Fprintf(out, "%s, %s\t%s\t%s\t%.2f\t%.2f\t%.2f\n", pair[0], pair[1], ms(best[0].Cold), ms(best[1].Cold),
+			ratio(func(f figures) float64 { return f.Cold.Seconds() }),
+			ratio(func(f figures) float64 { return (f.User + f.System + f.Children).Seconds() }),
+			ratio(func(f figures) float64 { return float64(f.Peak) }))
 	}
 	fmt.Fprintln(out)
 	return out.Flush()
@@ -133,15 +150,17 @@ func reportScaling(mode string, o options) error {
 // longCold is a cold start so long that others are not worth the wait.
 const longCold = 5 * time.Second
 
-// bestCold returns the best of a few cold starts, the least disturbed one.
-func bestCold(w workload, limit time.Duration) (time.Duration, error) {
-	best := time.Duration(1<<63 - 1)
-	for range 3 {
+// bestCold returns the figures of the best of a few cold starts, the least disturbed one.
+func bestCold(w workload, limit time.Duration) (best figures, err error) {
+	for i := range 3 {
 		f, err := isolated(w, 0, limit)
 		if err != nil {
-			return 0, err
+			return best, err
 		}
-		if best = min(best, f.Cold); best > longCold {
+		if i == 0 || f.Cold < best.Cold {
+			best = f
+		}
+		if best.Cold > longCold {
 			break
 		}
 	}

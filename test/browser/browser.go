@@ -29,7 +29,7 @@ func Start(t testing.TB) *Browser {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile(t)), chromedp.WindowSize(1280, 1000),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.WSURLReadTimeout(testkit.Scaled(testkit.Patience)),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.WSURLReadTimeout(testkit.Scaled(testkit.Timeout)),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("no-proxy-server", true),
@@ -56,7 +56,7 @@ func profile(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := testkit.Poll(testkit.Patience, func() error { return os.RemoveAll(dir) }); err != nil {
+		if err := testkit.Poll(testkit.Timeout, func() error { return os.RemoveAll(dir) }); err != nil {
 			t.Errorf("remove the profile of the browser: %v", err)
 		}
 	})
@@ -185,7 +185,7 @@ func within[T any](call func() (T, error)) (T, error) {
 		value, err := call()
 		done <- result{value, err}
 	}()
-	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
 	select {
 	case r := <-done:
@@ -200,7 +200,7 @@ func within[T any](call func() (T, error)) (T, error) {
 // true yet.
 func (tab *Tab) Wait(expression string) {
 	tab.t.Helper()
-	err := testkit.Poll(testkit.Patience, func() error {
+	err := testkit.Poll(testkit.Timeout, func() error {
 		holds, err := within(func() (bool, error) {
 			return chromedp.Run(tab.ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && Boolean(`+expression+")"))
 		})

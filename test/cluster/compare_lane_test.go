@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -101,6 +102,9 @@ func (l *lane) forget(c *contest) {
 	})
 }
 
+// remembers matches the names of sets and maps of session affinity, upstream's and ours.
+var remembers = regexp.MustCompile(`affinity|clients-`)
+
 // flushes are the commands of nft that empty the sets and maps of session affinity in a listing.
 func flushes(listing string) string {
 	var table, name string // in the words of nft
@@ -112,7 +116,7 @@ func flushes(listing string) string {
 			table = words[1] + " " + words[2]
 		case len(words) == 3 && words[2] == "{":
 			name = words[0] + " " + table + " " + words[1]
-		case len(words) > 1 && words[0] == "flags" && strings.Contains(line, "timeout") && strings.Contains(name, "affinity"):
+		case len(words) > 1 && words[0] == "flags" && strings.Contains(line, "timeout") && remembers.MatchString(name):
 			script = append(script, "flush "+name)
 		}
 	}
@@ -245,7 +249,7 @@ func echoPort(step int) uint16   { return lab.EchoPorts[step%len(lab.EchoPorts)]
 // await waits until both proxies have programmed the current step.
 func (c *contest) await() {
 	c.Helper()
-	ctx, cancel := testkit.WithTimeout(c.Context(), patience)
+	ctx, cancel := testkit.WithTimeout(c.Context(), timeout)
 	defer cancel()
 	for _, l := range c.lanes {
 		for _, ip := range markerIPs {

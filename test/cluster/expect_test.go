@@ -12,13 +12,13 @@ import (
 // expect waits until all flows have the expected outcome, in one round.
 func (s *site) expect(when string, expectations ...expectation) {
 	s.Helper()
-	s.expectWithin(patience, when, expectations...)
+	s.expectWithin(timeout, when, expectations...)
 }
 
 // expectWithin is expect with another timeout.
-func (s *site) expectWithin(patience time.Duration, when string, expectations ...expectation) {
+func (s *site) expectWithin(timeout time.Duration, when string, expectations ...expectation) {
 	s.Helper()
-	s.within(patience, when, func(ctx context.Context) error {
+	s.within(timeout, when, func(ctx context.Context) error {
 		var flows []lab.Flow
 		var owners []expectation
 		for _, e := range expectations {

@@ -22,9 +22,9 @@ import (
 	"sluice/test/lab"
 )
 
-// patience is the timeout for conditions that must become true. Clients of an API server
+// timeout is for conditions that must become true. Clients of an API server
 // that was away may pause for 30 s before they try again.
-const patience = 2 * time.Minute
+const timeout = 2 * time.Minute
 
 // controlPlane is the node on which the API server seems to run.
 const controlPlane = "node2"
@@ -194,13 +194,13 @@ func inBuildDir(tests func() int) int {
 // eventually tries until there is no error.
 func (s *site) eventually(what string, try func(context.Context) error) {
 	s.Helper()
-	s.within(patience, what, try)
+	s.within(timeout, what, try)
 }
 
 // within retries until there is no error, for that long.
-func (s *site) within(patience time.Duration, what string, try func(context.Context) error) {
+func (s *site) within(timeout time.Duration, what string, try func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := testkit.WithTimeout(s.Context(), patience)
+	ctx, cancel := testkit.WithTimeout(s.Context(), timeout)
 	defer cancel()
 	var ended <-chan struct{} // never, while there is no proxy
 	if s.proxy != nil {

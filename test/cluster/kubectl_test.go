@@ -64,10 +64,10 @@ func (k *execServer) ExecInContainer(ctx context.Context, _, _, _ string, args [
 	return err
 }
 
-// startKubelet serves the kubelet of a node, and registers the pod of its proxy.
-func (s *site) startKubelet(node, socket string) {
+// serveKubelet serves what the API server asks the kubelet of a node.
+func (s *site) serveKubelet(node string, handler http.Handler) {
 	s.Helper()
-	server := httptest.NewTLSServer(&execServer{site: s, node: node, socket: socket})
+	server := httptest.NewTLSServer(handler)
 	s.Cleanup(server.Close)
 	object, err := s.client.CoreV1().Nodes().Get(s.Context(), node, metav1.GetOptions{})
 	if err != nil {
@@ -79,6 +79,12 @@ func (s *site) startKubelet(node, socket string) {
 	if _, err := s.client.CoreV1().Nodes().UpdateStatus(s.Context(), object, metav1.UpdateOptions{}); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// startKubelet serves the kubelet of a node, and registers the pod of its proxy.
+func (s *site) startKubelet(node, socket string) {
+	s.Helper()
+	s.serveKubelet(node, &execServer{site: s, node: node, socket: socket})
 	no := false
 	pods := s.client.CoreV1().Pods("kube-system")
 	pod, err := pods.Create(s.Context(), &corev1.Pod{

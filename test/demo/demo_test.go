@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/source"
 	"sluice/internal/source/manifest"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
@@ -18,7 +19,7 @@ import (
 const examples = "../../examples"
 
 func TestExamplesHaveNoProblems(t *testing.T) {
-	content, err := manifest.Load(examples, "node1")
+	content, err := manifest.Load(examples, source.Proxy{NodeName: "node1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestKeptLabHasAPage(t *testing.T) {
 // expectPage fetches the page and looks for the Service web.
 func expectPage(t *testing.T, url string) {
 	t.Helper()
-	client := http.Client{Timeout: testkit.Scaled(testkit.Patience)}
+	client := http.Client{Timeout: testkit.Scaled(testkit.Timeout)}
 	r, err := client.Get(url)
 	if err != nil {
 		t.Error(err)

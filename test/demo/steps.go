@@ -74,7 +74,7 @@ func (d *demo) showStart(ctx context.Context) error {
 
 // await tries a flow until it has a certain outcome.
 func (d *demo) await(ctx context.Context, f lab.Flow, want lab.Kind) error {
-	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Timeout)
 	defer cancel()
 	f.Timeout = lab.ShortTimeout
 	for {

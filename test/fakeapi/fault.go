@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,21 @@ var Faults = map[string]Fault{
 	"closes watches": onWatches(func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusOK)
 	}),
+	"sends lists in drips": func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if isWatch(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		whole := httptest.NewRecorder()
+		next.ServeHTTP(whole, r)
+		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+		const drips = 20
+		for drip := range slices.Chunk(whole.Body.Bytes(), whole.Body.Len()/drips+1) {
+			_, _ = w.Write(drip)
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Second / drips)
+		}
+	},
 	"breaks off in the middle": func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if isWatch(r) {
 			panic(http.ErrAbortHandler) // the way to break a connection off
@@ -61,6 +77,7 @@ var Faults = map[string]Fault{
 		whole := httptest.NewRecorder()
 		whole.Body = &bytes.Buffer{}
 		next.ServeHTTP(whole, r)
+		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
 		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)

@@ -17,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Object is an object of the API: a Service, EndpointSlice, Node or ServiceCIDR.
@@ -46,7 +48,7 @@ type kind struct {
 	schema.GroupVersionKind
 	resource string
 	objects  map[string]Object // by namespace and name
-	log      []change          // the last ones
+	log      []*change         // the last ones
 	dropped  int               // version of the last change that is no longer in the log
 	changed  chan struct{}     // closed at the next change
 	upToDate int               // watches that were sent all changes
@@ -54,8 +56,21 @@ type kind struct {
 
 type change struct {
 	version int
+	event   string
 	object  Object
-	event   []byte
+	encoded map[*encoding][]byte // as far as somebody watched
+}
+
+// in returns the event in an encoding.
+func (c *change) in(e *encoding) ([]byte, error) {
+	if c.encoded[e] == nil {
+		text, err := e.event(c.event, c.object)
+		if err != nil {
+			return nil, err
+		}
+		c.encoded[e] = text
+	}
+	return c.encoded[e], nil
 }
 
 // New returns a server without objects.
@@ -135,9 +150,7 @@ func (s *Server) Set(objects []Object) error {
 		wanted[k][keyOf(o)] = o.DeepCopyObject().(Object)
 	}
 	for _, k := range s.kinds {
-		if err := s.replace(k, wanted[k]); err != nil {
-			return err
-		}
+		s.replace(k, wanted[k])
 	}
 	return nil
 }
@@ -148,12 +161,10 @@ func (s *Server) Put(objects ...Object) error {
 	defer s.mutex.Unlock()
 	for _, o := range objects {
 		k, err := s.kindOf(o)
-		if err == nil {
-			err = s.put(k, keyOf(o), o.DeepCopyObject().(Object))
-		}
 		if err != nil {
 			return err
 		}
+		s.put(k, keyOf(o), o.DeepCopyObject().(Object))
 	}
 	return nil
 }
@@ -164,11 +175,11 @@ func (s *Server) Delete(objects ...Object) error {
 	defer s.mutex.Unlock()
 	for _, o := range objects {
 		k, err := s.kindOf(o)
-		if err == nil && k.objects[keyOf(o)] != nil {
-			err = s.remove(k, keyOf(o))
-		}
 		if err != nil {
 			return err
+		}
+		if k.objects[keyOf(o)] != nil {
+			s.remove(k, keyOf(o))
 		}
 	}
 	return nil
@@ -184,60 +195,67 @@ func (s *Server) kindOf(o Object) (*kind, error) {
 	return nil, fmt.Errorf("a %s is not served", name)
 }
 
-func (s *Server) replace(k *kind, wanted map[string]Object) error {
+func (s *Server) replace(k *kind, wanted map[string]Object) {
 	for _, key := range slices.Sorted(maps.Keys(k.objects)) {
 		if wanted[key] == nil {
-			if err := s.remove(k, key); err != nil {
-				return err
-			}
+			s.remove(k, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if err := s.put(k, key, wanted[key]); err != nil {
-			return err
-		}
+		s.put(k, key, wanted[key])
 	}
-	return nil
 }
 
-func (s *Server) remove(k *kind, key string) error {
+func (s *Server) remove(k *kind, key string) {
 	old := k.objects[key]
 	delete(k.objects, key)
-	return s.change(k, "DELETED", old)
+	s.change(k, "DELETED", old.DeepCopyObject().(Object))
 }
 
 // put adds or replaces an object, unless it is the same.
-func (s *Server) put(k *kind, key string, o Object) error {
+func (s *Server) put(k *kind, key string, o Object) {
 	event, old := "ADDED", k.objects[key]
 	if old != nil {
 		event = "MODIFIED"
 		o.SetResourceVersion(old.GetResourceVersion())
 		o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 		if reflect.DeepEqual(old, o) {
-			return nil
+			return
 		}
 	}
 	k.objects[key] = o
-	return s.change(k, event, o)
+	s.change(k, event, o)
 }
 
 // change gives an object its next version and notifies watchers.
-func (s *Server) change(k *kind, event string, o Object) error {
-	s.version++
-	o.SetResourceVersion(strconv.Itoa(s.version))
-	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	line, err := eventLine(event, o)
+func (s *Server) change(k *kind, event string, o Object) {
+	o.SetResourceVersion(strconv.Itoa(s.version + 1))
+	s.notify(k, event, o)
+}
+
+// Send sends an event to watchers as it is, also if it is not true. The object has the version that it is given.
+func (s *Server) Send(event string, o Object) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	k, err := s.kindOf(o)
 	if err != nil {
 		return err
 	}
-	k.log = append(k.log, change{s.version, o, line})
-	if len(k.log) > 2*mostChanges {
-		k.dropped = k.log[mostChanges-1].version
-		k.log = slices.Clone(k.log[mostChanges:])
+	s.notify(k, event, o.DeepCopyObject().(Object))
+	return nil
+}
+
+// notify logs an event and wakes watchers.
+func (s *Server) notify(k *kind, event string, o Object) {
+	s.version++
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	k.log = append(k.log, &change{s.version, event, o, map[*encoding][]byte{}})
+	if len(k.log) > 2*maxChanges {
+		k.dropped = k.log[maxChanges-1].version
+		k.log = slices.Clone(k.log[maxChanges:])
 	}
 	close(k.changed)
 	k.changed, k.upToDate = make(chan struct{}), 0
-	return nil
 }
 
 // Followed reports whether each kind is watched by a client that was sent all changes.
@@ -252,16 +270,11 @@ func (s *Server) Followed() bool {
 	return true
 }
 
-// mostChanges is how many changes of a kind are kept at least. Clients that request
+// maxChanges is how many changes of a kind are kept at least. Clients that request
 // older ones must list.
-const mostChanges = 1000
+const maxChanges = 1000
 
 func keyOf(o Object) string { return o.GetNamespace() + "/" + o.GetName() }
-
-func eventLine(event string, object any) ([]byte, error) {
-	line, err := json.Marshal(map[string]any{"type": event, "object": object})
-	return append(line, '\n'), err
-}
 
 // ServeHTTP implements http.Handler. Objects that are posted, which are Events, are
 // accepted and discarded.
@@ -277,7 +290,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	s.mutex.Lock()
 	k := s.kinds[r.URL.Path]
 	s.mutex.Unlock()
@@ -299,6 +311,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		return
 	}
+	w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(object)
 }
@@ -315,6 +328,7 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 		return
 	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	_ = json.NewEncoder(w).Encode(list) // who went away need not know
 }
 
@@ -326,17 +340,39 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k *kind) {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	items := []Object{}
+	items := []runtime.Object{}
 	for _, key := range slices.Sorted(maps.Keys(k.objects)) {
 		if selected(k.objects[key]) {
 			items = append(items, k.objects[key])
 		}
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind": k.Kind + "List", "apiVersion": k.GroupVersion().String(),
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
-		"items":    items,
-	})
+	encoding := encodingFor(r)
+	text, err := k.listOf(items, s.version, encoding)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		return
+	}
+	w.Header().Set("Content-Type", encoding.contentType)
+	_, _ = w.Write(text)
+}
+
+// listOf is a list of objects.
+func (k *kind) listOf(items []runtime.Object, version int, e *encoding) ([]byte, error) {
+	gvk := k.GroupVersion().WithKind(k.Kind + "List")
+	list, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	list.GetObjectKind().SetGroupVersionKind(gvk)
+	if err := meta.SetList(list, items); err != nil {
+		return nil, err
+	}
+	header, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
+	header.SetResourceVersion(strconv.Itoa(version))
+	return e.object(list)
 }
 
 // watch sends changes. Streaming lists are refused, as by older API servers:
@@ -352,9 +388,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		return
 	}
+	encoding := encodingFor(r)
+	w.Header().Set("Content-Type", encoding.contentType+";stream=watch")
 	for {
 		var changed chan struct{}
-		since, changed = s.send(w, k, since, selected)
+		since, changed = s.send(w, k, since, selected, encoding)
 		if changed == nil {
 			return
 		}
@@ -380,13 +418,13 @@ func (s *Server) unfollow(k *kind, change chan struct{}) {
 
 // send writes the events since a version. It returns the current version, and a
 // channel for the next change; nil if the version is too old.
-func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool) (int, chan struct{}) {
+func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(Object) bool, e *encoding) (int, chan struct{}) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if since < k.dropped {
-		line, err := eventLine("ERROR", status(http.StatusGone, metav1.StatusReasonExpired))
+		text, err := e.event("ERROR", status(http.StatusGone, metav1.StatusReasonExpired))
 		if err == nil {
-			_, _ = w.Write(line)
+			_, _ = w.Write(text)
 		}
 		return since, nil
 	}
@@ -395,7 +433,11 @@ func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(O
 			continue
 		}
 		if selected(c.object) {
-			_, _ = w.Write(c.event)
+			text, err := c.in(e)
+			if err != nil {
+				return since, nil
+			}
+			_, _ = w.Write(text)
 		}
 		since = c.version
 	}
@@ -429,8 +471,8 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	_ = json.NewEncoder(w).Encode(status(code, reason))
 }
 
-func status(code int, reason metav1.StatusReason) metav1.Status {
-	return metav1.Status{
+func status(code int, reason metav1.StatusReason) *metav1.Status {
+	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: strings.ToLower(string(reason)),
 	}

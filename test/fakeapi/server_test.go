@@ -21,7 +21,7 @@ import (
 )
 
 // start starts a server and a client of it.
-func start(t *testing.T) (kubernetes.Interface, *Server) {
+func start(t *testing.T, contentType string) (kubernetes.Interface, *Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,17 +35,26 @@ func start(t *testing.T) (kubernetes.Interface, *Server) {
 		}
 	})
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + listener.Addr().String(),
-		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}})
+		ContentConfig: rest.ContentConfig{ContentType: contentType}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return client, server
 }
 
+// inEach runs a test with clients of each encoding.
+func inEach(t *testing.T, test func(t *testing.T, contentType string)) {
+	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run(contentType, func(t *testing.T) { test(t, contentType) })
+	}
+}
+
 // An informer, as kube-proxies use, sees the objects that it selects, and their
 // changes.
-func TestInformerFollows(t *testing.T) {
-	client, server := start(t)
+func TestInformerFollows(t *testing.T) { inEach(t, informerFollows) }
+
+func informerFollows(t *testing.T, contentType string) {
+	client, server := start(t, contentType)
 	set := func(objects ...Object) {
 		if err := server.Set(objects); err != nil {
 			t.Fatal(err)
@@ -93,7 +102,7 @@ func TestInformerFollows(t *testing.T) {
 
 // Followed tells when clients of all kinds have everything, and when one went away.
 func TestFollowed(t *testing.T) {
-	client, server := start(t)
+	client, server := start(t, runtime.ContentTypeProtobuf)
 	if server.Followed() {
 		t.Error("nobody watches")
 	}
@@ -124,7 +133,7 @@ func TestInformerOutlivesFaults(t *testing.T) {
 	for name, fault := range Faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, server := start(t)
+			client, server := start(t, runtime.ContentTypeProtobuf)
 			factory := informers.NewSharedInformerFactory(client, 0)
 			lister := factory.Core().V1().Services().Lister()
 			factory.Core().V1().Services().Informer()
@@ -152,9 +161,11 @@ func TestInformerOutlivesFaults(t *testing.T) {
 	}
 }
 
-func TestWatchThatIsTooOldEnds(t *testing.T) {
-	client, server := start(t)
-	for i := range 2*mostChanges + 1 {
+func TestWatchThatIsTooOldEnds(t *testing.T) { inEach(t, watchThatIsTooOldEnds) }
+
+func watchThatIsTooOldEnds(t *testing.T, contentType string) {
+	client, server := start(t, contentType)
+	for i := range 2*maxChanges + 1 {
 		if err := server.Set([]Object{service("web", fmt.Sprint("10.96.0.", i))}); err != nil {
 			t.Fatal(err)
 		}
@@ -169,8 +180,10 @@ func TestWatchThatIsTooOldEnds(t *testing.T) {
 	}
 }
 
-func TestEventIsTaken(t *testing.T) {
-	client, _ := start(t)
+func TestEventIsTaken(t *testing.T) { inEach(t, eventIsTaken) }
+
+func eventIsTaken(t *testing.T, contentType string) {
+	client, _ := start(t, contentType)
 	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "started"}, Reason: "Starting"}
 	kept, err := client.EventsV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	if err != nil {

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,8 @@ import (
 	"sluice/test/lab"
 )
 
-// patience is a timeout that is generous on a busy machine.
-const patience = 20 * time.Second
+// timeout is generous on a busy machine.
+const timeout = 20 * time.Second
 
 // bench holds what all processes share.
 type bench struct {
@@ -86,7 +87,10 @@ func (p *proxy) settleDown() {
 	p.Helper()
 	if !p.run.traffic {
 		p.lab, p.host = p.bench.lab, <-p.bench.hosts
-		p.Cleanup(func() { p.bench.hosts <- p.host })
+		p.Cleanup(func() {
+			_, _ = p.host.Run(context.Background(), lab.Command{Args: []string{"nft", "flush", "ruleset"}}) // for the next one
+			p.bench.hosts <- p.host
+		})
 		return
 	}
 	p.bench.slots <- struct{}{}
@@ -200,7 +204,7 @@ func (p *proxy) check(r row) {
 // eventually waits until a condition holds, or the process has exited.
 func (p *proxy) eventually(holds func() bool) bool {
 	held := false
-	_ = testkit.Poll(patience, func() error {
+	_ = testkit.Poll(timeout, func() error {
 		ended := p.ended()
 		if held = holds(); !held && !ended {
 			return errors.New("not yet")

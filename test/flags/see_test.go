@@ -254,6 +254,9 @@ func metricsAddress(p *proxy) string { return p.address("metrics", "127.0.0.1:10
 
 // address returns where a server listens.
 func (p *proxy) address(server, otherwise string) string {
+	if p.run.name == beside { // it has ports of its own
+		otherwise = map[string]string{"healthz": "127.0.0.1:10266", "metrics": "127.0.0.1:10269"}[server]
+	}
 	for _, s := range p.settings() {
 		if s.Flag == server+"-bind-address" && strings.Contains(s.Value, ":") {
 			otherwise = s.Value

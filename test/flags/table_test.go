@@ -69,11 +69,15 @@ const (
 	noAddress   = "address of another machine"
 	hardFail    = "address of another machine is an error"
 	ports       = "ports by flags"
+	noIPVS      = "ipvs mode without its gate"
+	beside      = "beside another proxy"
+	onlyOne     = "the only proxy, with a name"
 )
 
 var (
 	objects   = flag("manifests", "$dir/manifests")
 	socket    = flag("control-socket", "$dir/socket")
+	named     = flag("service-proxy-name", "trial")
 	loud      = of("logging.verbosity").To("4")
 	elsewhere = of("metricsBindAddress").To("203.0.113.99:10249")
 
@@ -106,6 +110,9 @@ var runs = []run{
 	{name: noBeta, byFile: true, with: []setting{objects, inJSON}},
 	{name: noAddress, with: []setting{objects, elsewhere}},
 	{name: hardFail, byFile: true, with: []setting{objects, elsewhere}},
+	{name: noIPVS, byFile: true, with: []setting{of("mode").To("ipvs"), objects}},
+	{name: beside, with: []setting{objects}},
+	{name: onlyOne, with: []setting{objects, named}},
 	{name: ports, with: []setting{objects, of("healthzBindAddress").To("127.0.0.1"), of("metricsBindAddress").To("127.0.0.1")}},
 }
 
@@ -124,6 +131,8 @@ var ofTraffic = []row{
 	{setting: of("featureGates.KubeProxyNFTablesLocalhostNodePorts").To("false"), in: changed, against: slow,
 		see: answered("node1", "127.0.0.1:30080"), want: no, but: yes},
 	{setting: of("featureGates.AllowServiceExternalIPs"), in: changed, against: plain, see: answered("client", "198.18.0.1:80"), want: no, but: yes},
+	{setting: flag("reject-localhost-nodeports", "true"), in: changed, against: plain, see: kernelHas("table ip sluice-loopback"), want: yes, but: no},
+	{setting: flag("external-ip-ranges", "198.18.0.2/32,2001:db8::/32"), in: slow, against: plain, see: answered("client", "198.18.0.1:80"), want: no, but: yes},
 	{setting: of("clusterCIDR"), in: changed, against: plain, see: answered("pod3", "198.18.0.2:80"), want: yes, but: no},
 	{setting: of("detectLocalMode").To("BridgeInterface"), in: slow, against: plain, see: sources("client"), want: "node1", but: "client"},
 	{setting: of("detectLocal.bridgeInterface"), in: slow, against: plain, see: sources("pod2", "pod3"), want: "node1 pod3", but: "pod2 pod3"},
@@ -131,6 +140,7 @@ var ofTraffic = []row{
 	{setting: of("nftables.masqueradeBit"), in: slow, against: plain, see: markedSource("pod3"), want: "node1", but: "pod3"},
 	{setting: of("nftables.syncPeriod"), in: changed, against: plain, see: verified, want: "again and again", but: "long ago"},
 	{setting: of("nftables.minSyncPeriod").To("1h"), in: slow, against: plain, see: another, want: "waits", but: "programmed", late: true},
+	{setting: flag("eject-failing-endpoints", "true"), in: changed, against: plain, see: kernelHas("table ip sluice-watch"), want: yes, but: no},
 	{setting: flag("reset-removed-endpoints", "true"), in: changed, against: plain, see: stale, want: "reset", but: "goes on", late: true},
 	{setting: flag("exit-on-config-change", "true"), in: slow, against: changed, onlyByFile: true, see: moved, want: "ended", but: "goes on", late: true},
 }
@@ -164,6 +174,12 @@ var ofServing = []row{
 	{setting: flag("service-metrics-limit", "1"), in: slow, against: plain, see: metricsHave(`service="_other_"`), want: yes, but: no},
 	{setting: socket, in: changed, against: plain, see: statusCommand, want: "answered", but: "no answer"},
 	{setting: of("showHiddenMetricsForVersion"), alone: showHiddenMetrics},
+	{setting: flag("node-condition", "true"), in: server, against: plain, see: logHas("The Node does not say whether Services work"), want: yes, but: no},
+	{setting: flag("startup-taint", "sluice/starting"), in: server2, against: plain, see: logHas("The Node does not say whether Services work"), want: yes, but: no},
+	{setting: named, in: beside, against: plain, see: page("127.0.0.1:10266", "/healthz"), want: "200", but: none},
+	{setting: named, in: beside, against: plain, see: kernelHas("table ip sluice.trial"), want: yes, but: no},
+	{setting: flag("all-services", "true"), in: onlyOne, against: beside, see: kernelHas("table ip sluice {"), want: yes, but: no},
+	{setting: of("featureGates.KubeProxyIPVS"), in: noIPVS, against: plain, see: logHas("forbids proxy mode ipvs"), want: yes, but: no},
 }
 
 // ofNode are the rows about settings of the kernel.

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 // observer looks at everything that tells of trouble.
@@ -97,6 +98,8 @@ func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
 	write(t, etc, "config.yaml", liveConfig+"nodePortAddresses: [nonsense]\n", 0)
 	o.count("configuration", 1)
 	o.everywhere("config.yaml", "nodePortAddresses", "nonsense", "stays in force", "since")
+	said(t, a, l, "serving", "nonsense", 0) // Services work as before
+	judged(t, a, l, goodAddress)
 
 	write(t, etc, "config.yaml", liveConfig+"masqueradall: true\n", 0)
 	o.everywhere("masqueradall", "did you mean iptables.masqueradeAll?")
@@ -106,6 +109,8 @@ func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
 	o.count("restart", 1)
 	o.count("configuration", 0)
 	o.everywhere("it waits for a restart", "restart the proxy")
+	said(t, a, l, "serving", "it waits for a restart", 0)
+	judged(t, a, l, goodAddress)
 	if ports := configz(t, l); !strings.Contains(ports, `"mode":"nftables"`) || !strings.Contains(ports, `"nodePortAddresses":["primary"]`) {
 		t.Errorf("/configz is not what is in force: %s", ports)
 	}
@@ -119,11 +124,15 @@ func TestTroubleWithTheConfigurationIsReported(t *testing.T) {
 // not used.
 func TestWrongNodeNameIsReported(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, testWrongNodeName)
+}
+
+func testWrongNodeName(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
-	write(t, dir, "good.yaml", strings.ReplaceAll(goodManifests, "node1", "worker-7"), 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{
+	write(t, dir, "good.yaml", strings.ReplaceAll(dualGood, "node1", "worker-7"), 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{
 		flag, "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48", "--kubeconfig=/nowhere/kubeconfig",
 	}})
 	settle(t, p, dir, 0)
@@ -133,11 +142,11 @@ func TestWrongNodeNameIsReported(t *testing.T) {
 	o.count("configuration", 1)
 	o.everywhere("Node node1", "worker-7", "--hostname-override", "/nowhere/kubeconfig is not used", "leave out --manifests")
 	said(t, a, l, "serving", "", 0)
-	judged(t, a, l)
+	judged(t, a, l, dualAddresses...)
 	logged(t, p, 1, "Warning: Node node1: metadata.name")
 	logged(t, p, 1, "/nowhere/kubeconfig is not used")
 
-	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "good.yaml", dualGood, 0)
 	o.count("node", 0)
 	logged(t, p, 1, `"This warning no longer holds" logger="node" warning="Node node1`)
 	logged(t, p, 1, "Warning: Node node1: metadata.name")
@@ -158,20 +167,24 @@ func logged(t *testing.T, p *lab.Proxy, times int, text string) {
 // the proxy, and by the check before it starts.
 func TestWrongClusterCIDRIsReported(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, testWrongClusterCIDR)
+}
+
+func testWrongClusterCIDR(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
-	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "good.yaml", dualGood, 0)
 	write(t, dir, "both.yaml", bothFamilies, 0)
 	const cidr = "--cluster-cidr=172.16.0.0/16"
-	texts := []string{"addresses of endpoints is in 172.16.0.0/16", "it has no IPv6 range, but Service default/web", "clusterCIDR (--cluster-cidr)"}
-	out, errs, code := a.run("check", cidr, "--manifests", dir, "--node", "node1", "--mode", "nftables")
+	texts := []string{"addresses of endpoints is in 172.16.0.0/16", "it has no IPv6 range, but Service default/", "clusterCIDR (--cluster-cidr)"}
+	out, errs, code := a.run("check", cidr, "--manifests", dir, "--node", "node1", "--mode", scenario.Modes[mode].Name)
 	for _, want := range texts {
 		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, and check does not have %q:\n%s%s", code, want, out, errs)
 		}
 	}
-	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, cidr}})
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, cidr}})
 	settle(t, p, dir, 0)
 	a.ready()
 	o := &observer{asker: a, lab: l}
@@ -179,33 +192,46 @@ func TestWrongClusterCIDRIsReported(t *testing.T) {
 	o.everywhere(texts...)
 	logged(t, p, 1, "Warning: Cluster CIDR: clusterCIDR")
 	said(t, a, l, "serving", "", 0)
-	judged(t, a, l)
-	// Pods are masqueraded, and told so.
-	if seen := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80")}).Source.Addr(); !a.node.Owns(seen) {
-		t.Errorf("the endpoint sees %v", seen)
-	}
-	if out, _, _ := a.ask("explain", "10.96.0.1:80", "--from", "10.244.1.3"); !strings.Contains(out, "masquerade     yes") {
-		t.Errorf("explain says that pods keep their address:\n%s", out)
+	judged(t, a, l, dualAddresses...)
+	// Pods are masqueraded in the family of the CIDR, by which they are not recognised, and are told so.
+	for at, tt := range map[netip.AddrPort]struct {
+		pod, says string
+		masked    bool
+	}{
+		dualAddresses[0]: {"10.244.1.3", "masquerade     yes", true},
+		dualAddresses[1]: {"fd00:10:244:1::3", "masquerade     no", false},
+	} {
+		if seen := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: at}).Source.Addr(); a.node.Owns(seen) != tt.masked {
+			t.Errorf("the endpoint of %v sees %v", at, seen)
+		}
+		if out, _, _ := a.ask("explain", at.String(), "--from", tt.pod); !strings.Contains(out, tt.says) {
+			t.Errorf("%q is not in\n%s", tt.says, out)
+		}
 	}
 }
 
 // The proxy that programs the node says that a second one waits for it.
 func TestSecondProxyIsReported(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, testSecondProxy)
+}
+
+func testSecondProxy(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
-	write(t, dir, "good.yaml", goodManifests, 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	write(t, dir, "good.yaml", dualGood, 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	settle(t, p, dir, 0)
 	a.ready()
-	second := launch(t, l, lab.ProxyOptions{Manifests: dir})
+	second := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir})
 	o := &observer{asker: a, lab: l}
 	o.count("node", 1)
 	o.everywhere("another kube-proxy (pid", "has waited since", "end one of the two")
 	logged(t, p, 1, "Warning: Second kube-proxy")
+	logged(t, p, 1, `reason="NodeProblem"`)
 	said(t, a, l, "serving", "", 0)
-	judged(t, a, l)
+	judged(t, a, l, dualAddresses...)
 	if err := second.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,12 +283,12 @@ func TestTroubleWithTheAPIServerIsReported(t *testing.T) {
 	eventually(t, func() bool { return o.report().ProblemCount == 0 })
 	o.nothing()
 	said(t, a, l, "serving", "", 0)
-	judged(t, a, l)
+	judged(t, a, l, goodAddress)
 
 	api.Close()
 	o.everywhere("connection refused")
 	said(t, a, l, "serving the past", "the API server has not been reachable for ", 1)
-	judged(t, a, l)
+	judged(t, a, l, goodAddress)
 	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_api_server_connected 0\n") })
 	if s := o.report().APIServer; s.Connected || s.Since.IsZero() || s.Remedy == "" {
 		t.Errorf("the status has %+v", s)

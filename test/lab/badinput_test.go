@@ -22,6 +22,16 @@ spec:
   ports: [{port: 80}]
 ` + lab.EndpointSlice("IPv4", "good", "", "pod1")
 
+// goodAddress is where that Service answers.
+var goodAddress = netip.MustParseAddrPort("10.96.0.1:80")
+
+// dualGood is the same Service in both families, and dualAddresses are what it answers on.
+var (
+	dualGood = strings.Replace(goodManifests, "clusterIP: 10.96.0.1\n", "clusterIP: 10.96.0.1\n  clusterIPs: [10.96.0.1, \"fd00:10:96::1\"]\n  ipFamilies: [IPv4, IPv6]\n", 1) +
+		lab.EndpointSlice("IPv6", "good", "", "pod1")
+	dualAddresses = []netip.AddrPort{goodAddress, netip.MustParseAddrPort("[fd00:10:96::1]:80")}
+)
+
 // serviceWith returns a manifest of a Service with these lines in its spec, after a
 // valid Service.
 func serviceWith(spec string) string {
@@ -165,7 +175,7 @@ func write(t *testing.T, dir, name, content string, size int64) {
 // settle waits until the current directory has been loaded and programmed.
 func settle(t *testing.T, p *lab.Proxy, dir string, mark int) {
 	t.Helper()
-	ctx, cancel := testkit.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	digest, err := lab.Digest(dir)
 	if err != nil {

@@ -97,7 +97,7 @@ func TestCheckWithTheFilesOfKubeadm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := cluster(t)
+	api := cluster(t, "10.96.0.1")
 	defer api.Close()
 	listener := listenOn(t, a.node, "127.0.0.1:0")
 	api.Serve(listener)

@@ -190,7 +190,7 @@ func TestRuleIntoStaleChainIsReported(t *testing.T) {
 		a, socket := newAsker(l.t, l.Lab)
 		l.start(lab.ProxyOptions{Flags: []string{socket}})
 		for _, s := range sides {
-			want := fmt.Sprintf("%s-%s: table filter, chain MINE: a rule in it leads to KUBE-FORWARD", s.program, l.variant)
+			want := fmt.Sprintf("%s-%s: table filter, chain MINE: a rule in it jumps to KUBE-FORWARD", s.program, l.variant)
 			eventually(l.t, func() bool {
 				out, _, _ := a.ask("status")
 				return strings.Contains(out, want) && strings.Contains(out, "grep KUBE-FORWARD")

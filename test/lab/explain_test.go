@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
@@ -480,7 +481,6 @@ func TestExplainNamesARefusedFrontend(t *testing.T) {
 	if stdout, _, code := a.ask("status"); code != 1 || !strings.Contains(stdout, "FAILED     10.96.0.2:80/TCP default/more") {
 		t.Errorf("status ends with %d:\n%s", code, stdout)
 	}
-	if stdout, _, code := a.ask("explain", "default/good"); code != 0 {
-		t.Errorf("the other Service is not served:\n%s", stdout)
-	}
+	failing(t, a, l, "more", verdict.NoAnswer, "kernel-refused")
+	judged(t, a, l, goodAddress)
 }

@@ -9,8 +9,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
 
@@ -84,6 +90,68 @@ func TestIdleConnectionsBlockNoClient(t *testing.T) {
 	connections = nil
 	eventually(t, func() bool { return openFiles(t, p) < files+20 && goroutinesOf(t, l) < goroutines+20 })
 	answerAll()
+}
+
+// However fast a neighbour opens connections to the ports that load balancers ask, and whatever it
+// sends or leaves half said there, each question is answered.
+func TestFloodsLoseNoHealthCheck(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	dir := t.TempDir()
+	write(t, dir, "checked.yaml", checkedManifests, 0)
+	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--nodeport-addresses=192.0.2.0/24"}})
+	settle(t, p, dir, 0)
+	neighbour := onThreads(t, l, "client")
+	for server, path := range map[string]string{"192.0.2.10:10256": "/healthz", "192.0.2.10:32001": "/"} {
+		flow := lab.Flow{From: "client2", Protocol: lab.TCP, To: netip.MustParseAddrPort(server)}
+		eventually(t, func() bool { page, err := l.Get(flow, path); return err == nil && page.Status == 200 })
+		for name, say := range map[string]string{"nothing": "", "half a question": "GET / HT", "a question": "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			t.Run(server+" "+name, func(t *testing.T) {
+				var stop atomic.Bool
+				var opened atomic.Int64
+				var flood sync.WaitGroup
+				for range 8 {
+					flood.Go(func() { _ = neighbour(func() error { return openAndReset(server, say, &stop, &opened) }) })
+				}
+				eventually(t, func() bool { return opened.Load() > 500 })
+				const checks = 25
+				lost := 0
+				for range checks {
+					if page, err := l.Get(flow, path); err != nil || page.Status != 200 {
+						lost++
+						t.Logf("%v, %d", err, page.Status)
+					}
+				}
+				stop.Store(true)
+				flood.Wait()
+				t.Logf("%d of %d lost beside %d connections", lost, checks, opened.Load())
+				if lost > 0 {
+					t.Errorf("%d of %d health checks are lost", lost, checks)
+				}
+			})
+		}
+	}
+}
+
+// openAndReset opens connections, 20 at a time, says something on them and resets them.
+func openAndReset(server, say string, stop *atomic.Bool, opened *atomic.Int64) error {
+	for !stop.Load() {
+		var open []net.Conn
+		for range 20 {
+			c, err := net.DialTimeout("tcp4", server, time.Second)
+			if err != nil {
+				break // there is no room
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_, _ = io.WriteString(c, say)
+			open = append(open, c)
+			opened.Add(1)
+		}
+		for _, c := range open {
+			c.Close()
+		}
+	}
+	return nil
 }
 
 // openFiles counts the open files and sockets of the proxy.
@@ -178,4 +246,84 @@ func TestControlSocketDirectoryIsChecked(t *testing.T) {
 			}
 		})
 	}
+}
+
+const affineManifests = `
+apiVersion: v1
+kind: Service
+metadata: {name: affine, namespace: tenant}
+spec:
+  clusterIP: 10.96.6.6
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 86400}}
+  ports: [{protocol: UDP, port: 53}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: affine-1, namespace: tenant, labels: {kubernetes.io/service-name: affine}}
+addressType: IPv4
+ports: [{protocol: UDP, port: 8080}]
+endpoints: [{addresses: [10.244.1.2]}]
+`
+
+// Very many addresses that are not its own, from which one neighbour sends to a Service with session
+// affinity, take neither memory without a bound nor time from others.
+func TestSpoofedClientsAreForgotten(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, mode string) {
+		clients := testkit.Extent(5_000, 20_000, 100_000)
+		l := lab.Start(t)
+		dir := t.TempDir()
+		write(t, dir, "good.yaml", goodManifests, 0)
+		write(t, dir, "affine.yaml", affineManifests, 0)
+		p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{"--cluster-cidr=10.244.0.0/16"}})
+		settle(t, p, dir, 0)
+		to := netip.MustParseAddrPort("10.96.6.6:53")
+		if o := l.Connect(t.Context(), lab.Flow{From: "client", Protocol: lab.UDP, To: to}); o.Kind != lab.Answered {
+			t.Fatalf("%v", o)
+		}
+		before, files := resident(t, p.PID()), openFiles(t, p)
+		host, err := l.Host("client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		on(t, l, "client", "ip", "route", "add", "local", "10.128.0.0/9", "dev", "lo")
+		if err := host.Do(func() error { return spoof(to, clients) }); err != nil {
+			t.Fatal(err)
+		}
+		mark := p.Log().Len()
+		write(t, dir, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", "10.244.1.2"), 0)
+		settle(t, p, dir, mark)
+		answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+		if o := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.UDP, To: to}); o.Kind != lab.Answered {
+			t.Errorf("%v", o)
+		}
+		after, now := resident(t, p.PID()), openFiles(t, p)
+		t.Logf("%d clients: %d MiB resident before, %d after, %d files before, %d after", clients, before>>20, after>>20, files, now)
+		if after-before > 64<<20 {
+			t.Errorf("they cost %d MiB", (after-before)>>20)
+		}
+		if page := ask(t, l, "node1", healthServer, "/healthz"); page.Status != 200 {
+			t.Errorf("/healthz is %d: %s", page.Status, page.Text)
+		}
+	})
+}
+
+// spoof sends a datagram from each of so many addresses, which are local here.
+func spoof(to netip.AddrPort, clients int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	at := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	source := netip.MustParseAddr("10.128.0.1")
+	for range clients {
+		from := unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: source.As4()})
+		if err := unix.Sendmsg(fd, []byte("who?\n"), from, at, 0); err != nil {
+			return fmt.Errorf("from %v: %w", source, err)
+		}
+		source = source.Next()
+	}
+	return nil
 }

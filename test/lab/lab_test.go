@@ -165,7 +165,7 @@ func BenchmarkProbe(b *testing.B) {
 				flows[i] = Flow{From: "pod1", Protocol: protocol, To: netip.MustParseAddrPort("10.244.1.2:8080")}
 			}
 			for b.Loop() {
-				ctx, cancel := testkit.WithTimeout(b.Context(), testkit.Patience)
+				ctx, cancel := testkit.WithTimeout(b.Context(), testkit.Timeout)
 				for i, o := range l.Probe(ctx, flows) {
 					if o.Kind != Answered {
 						b.Fatalf("%v: %v", flows[i], o)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"sluice/internal/source"
 	"sluice/internal/source/manifest"
 )
 
@@ -65,7 +66,7 @@ func (l *Log) String() string {
 
 // Digest returns the digest with which the proxy logs that it loaded a path.
 func Digest(path string) (string, error) {
-	content, err := manifest.Load(path, "")
+	content, err := manifest.Load(path, source.Proxy{})
 	if err != nil {
 		return "", err
 	}

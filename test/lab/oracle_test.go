@@ -4,11 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -47,7 +49,7 @@ func askOracle(t *testing.T, mode string, states int) {
 	l := lab.Start(t)
 	d := openDataplane(t, l, mode)
 	topology := l.Topology()
-	topology.Algorithms = true
+	topology.Annotations = true
 	var tally tally
 	for i := 0; i < states; {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
@@ -55,16 +57,19 @@ func askOracle(t *testing.T, mode string, states int) {
 		if adjust := scenario.Modes[mode].Adjust; adjust != nil {
 			adjust(&world.Config)
 		}
-		w := newWalk(t, d, world)
+		w := newWalk(t, d, world, rng)
 		for range 5 {
 			w.check(rng, l, topology, &tally)
 			if i++; t.Failed() {
 				t.Fatalf("state %d of seed %d, with these rules:\n%s", i, *seed, rulesOf(t, l, mode))
 			}
-			w.step(randomworld.RandomEvents(rng, w.world(), topology))
+			w.step(rng, randomworld.RandomEvents(rng, w.world(), topology))
 		}
 	}
 	t.Logf("%d states: %v", states, tally)
+	if tally.spared == 0 {
+		t.Error("no endpoint is said not to answer: the test shows less than it should")
+	}
 	for _, action := range []oracle.Action{oracle.Pass, oracle.Forward, oracle.Reject, oracle.Drop} {
 		if tally.actions[action] == 0 {
 			t.Errorf("no packet was to %s: the test shows less than it should", action)
@@ -114,6 +119,7 @@ func openDataplane(t *testing.T, l *lab.Lab, mode string) dataplane.Dataplane {
 type tally struct {
 	actions     [4]int
 	masqueraded int
+	spared      int // endpoints that were said not to answer
 	unseen      int // where the answer takes another way back and cannot be seen
 }
 
@@ -131,10 +137,11 @@ type walk struct {
 	planner   *plan.Planner
 }
 
-func newWalk(t *testing.T, d dataplane.Dataplane, world oracle.World) *walk {
+func newWalk(t *testing.T, d dataplane.Dataplane, world oracle.World, rng *rand.Rand) *walk {
 	w := &walk{t: t, dataplane: d, config: world.Config, state: model.NewState(), planner: plan.New(world.Config)}
 	var dirty model.Dirty
 	w.state.Apply(&dirty, world.Events()...)
+	w.state.Apply(&dirty, w.ejections(rng)...)
 	w.planner.Update(w.state, &dirty)
 	if r := d.Reconcile(context.Background(), w.planner.Desired()); r.Err != nil || len(r.Failed) > 0 {
 		t.Fatal(r.Err, r.Failed)
@@ -146,14 +153,60 @@ func (w *walk) world() oracle.World {
 	return oracle.FromState(w.config, w.state)
 }
 
-func (w *walk) step(events []model.Event) {
+func (w *walk) step(rng *rand.Rand, events []model.Event) {
 	// The lab's node keeps the addresses it has.
 	events = slices.DeleteFunc(events, func(e model.Event) bool { _, host := e.(model.SetHostIPs); return host })
 	var dirty model.Dirty
 	w.state.Apply(&dirty, events...)
+	w.state.Apply(&dirty, w.ejections(rng)...)
 	if r := dataplane.ApplyWhole(context.Background(), w.dataplane, w.planner.Update(w.state, &dirty)); r.Err != nil || len(r.Failed) > 0 {
 		w.t.Fatal(r.Err, r.Failed)
 	}
+}
+
+// ejections has some Services leave out endpoints that do not answer, and says of some that they do not.
+func (w *walk) ejections(rng *rand.Rand) (events []model.Event) {
+	for _, name := range slices.SortedFunc(maps.Keys(w.state.Services()), model.Name.Compare) {
+		if rng.IntN(3) > 0 {
+			continue
+		}
+		svc, yes := *w.state.Service(name), true
+		svc.Eject = &yes
+		list := map[dataplane.Target]model.Ejection{}
+		for _, s := range w.state.Slices(name) {
+			for _, p := range s.Ports {
+				for _, e := range s.Endpoints {
+					at := dataplane.Target{AddrPort: netip.AddrPortFrom(e.Addr, p.Port), Protocol: p.Protocol}
+					if rng.IntN(3) == 0 {
+						list[at] = model.Ejection{Endpoint: at.AddrPort, Protocol: at.Protocol, OnTrial: rng.IntN(8) == 0}
+					}
+				}
+			}
+		}
+		ejected := model.SetEjected{Service: name}
+		for _, at := range slices.SortedFunc(maps.Keys(list), dataplane.Target.Compare) {
+			ejected.Endpoints = append(ejected.Endpoints, list[at])
+		}
+		events = append(events, model.SetService{Service: &svc}, ejected)
+	}
+	return events
+}
+
+// leftOut reports whether an endpoint of a pool must not be chosen because it does not answer: unless more
+// than half of the pool do not.
+func (w *walk) leftOut(chosen netip.AddrPort, protocol model.Protocol, v oracle.Verdict) bool {
+	svc := w.state.Service(v.Service)
+	if !w.config.CanEject || svc == nil || svc.Eject == nil || !*svc.Eject {
+		return false
+	}
+	failing, out := 0, false
+	for _, e := range w.state.Ejected(v.Service) {
+		if e.Protocol == protocol && slices.Contains(v.Endpoints, e.Endpoint) {
+			failing++
+			out = out || e.Endpoint == chosen && !e.OnTrial
+		}
+	}
+	return out && 2*failing <= len(v.Endpoints)
 }
 
 // check sends packets and compares their outcomes with the verdicts.
@@ -168,7 +221,7 @@ func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, 
 		p.Source = sourceOf(from, p.Destination)
 		v := oracle.Decide(world, p)
 		f := lab.Flow{From: from.Name, Protocol: protocolOf(p.Protocol), To: netip.AddrPortFrom(p.Destination, p.Port)}
-		if v.Action != oracle.Forward && v.Action != oracle.Reject {
+		if v.Action == oracle.Drop || v.Action == oracle.Pass && l.Owner(p.Destination) == nil {
 			f.Timeout = lab.ShortTimeout
 		} else if v.Action == oracle.Forward && slices.ContainsFunc(v.Endpoints, func(e netip.AddrPort) bool { return astray(l, from, e.Addr(), v) }) {
 			f.Timeout = lab.ShortTimeout
@@ -176,7 +229,15 @@ func (w *walk) check(rng *rand.Rand, l *lab.Lab, topology randomworld.Topology, 
 		flows, verdicts, sent = append(flows, f), append(verdicts, v), append(sent, p)
 	}
 	for i, o := range l.Probe(context.Background(), flows) {
-		if err := w.compare(l, flows[i], sent[i], verdicts[i], o, c); err != nil {
+		err := w.compare(l, flows[i], sent[i], verdicts[i], o, c)
+		if svc := w.state.Service(verdicts[i].Service); err != nil && o.Kind == lab.Answered && svc != nil && svc.Affinity > 0 {
+			// Clients of an endpoint that left are forgotten beside the changes, within a second.
+			err = testkit.Poll(time.Second, func() error {
+				o = l.Connect(context.Background(), flows[i])
+				return w.compare(l, flows[i], sent[i], verdicts[i], o, c)
+			})
+		}
+		if err != nil {
 			w.t.Errorf("%v: %v, but %v\nthe oracle: %v %v masqueraded %v\nbecause: %s\nconfig %+v", flows[i], o, err,
 				verdicts[i].Action, verdicts[i].Endpoints, verdicts[i].MasqueradedTo, verdicts[i].Why, w.config)
 		}
@@ -235,6 +296,10 @@ func (w *walk) compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracl
 	if !slices.Contains(v.Endpoints, chosen) {
 		return fmt.Errorf("%v should not have been chosen", chosen)
 	}
+	if w.leftOut(chosen, p.Protocol, v) {
+		return fmt.Errorf("%v should have been left out", chosen)
+	}
+	c.spared += len(w.state.Ejected(v.Service))
 	node, _ := l.Host("node1")
 	seen := o.Source.Addr()
 	switch {

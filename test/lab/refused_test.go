@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/observe/verdict"
 	"sluice/test/lab"
 )
 
@@ -34,6 +35,9 @@ func TestRefusedManifestsAreReported(t *testing.T) {
 		}
 	}
 	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_refused_manifests 1\n") })
+	said(t, a, l, "serving", mistake, 0)
+	failing(t, a, l, "bad", verdict.Refused, "object-refused")
+	judged(t, a, l, goodAddress)
 
 	if err := os.Remove(filepath.Join(dir, "bad.yaml")); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func TestClientsOfVanishedEndpointAreReset(t *testing.T) {
 	write(t, dir, "good.yaml", goodManifests, 0)
 	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{"--reset-removed-endpoints"}})
 	settle(t, p, dir, 0)
-	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: testkit.Patience}
+	flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.1:80"), Timeout: testkit.Timeout}
 	waiting, err := l.Open(flow)
 	if err != nil {
 		t.Fatal(err)

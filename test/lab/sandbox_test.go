@@ -182,6 +182,14 @@ func TestSandbox(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "sandbox mode") || !strings.Contains(out, "only node ports") || !strings.Contains(out, "30080/SCTP is not served") {
 		t.Errorf("status: exit code %d, %s%s", code, out, errs)
 	}
+	// The proxy's own sockets take connections to Services that nobody answers.
+	if out, errs, code := s.ask("explain", "--try", "192.0.2.10:30080"); code != 0 || !strings.Contains(out, "answered by ") {
+		t.Errorf("trying it ends with %d, %s%s", code, out, errs)
+	}
+	s.apply("Cluster", map[string]int{"pod1": 9999})
+	if out, errs, code := s.ask("explain", "--try", "192.0.2.10:30080"); code != 1 || !strings.Contains(out, "refused by 10.244.1.1:9999") {
+		t.Errorf("trying it where nothing listens ends with %d, %s%s", code, out, errs)
+	}
 	for _, line := range failures(s.proxy) {
 		t.Errorf("it tried what it must not: %s", line)
 	}

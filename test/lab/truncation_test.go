@@ -107,7 +107,7 @@ func (s *streams) read(from io.Reader, kind string) {
 // begin asks for a stream and waits until it flows.
 func (s *streams) begin(t *testing.T, c *net.TCPConn, kind string) {
 	t.Helper()
-	if err := c.SetDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := c.SetDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(c, kind[:1])

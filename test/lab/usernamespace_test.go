@@ -29,7 +29,7 @@ func TestProxyInAUserNamespace(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "good.yaml", goodManifests, 0)
 	socket := filepath.Join(dir, "run", "proxy.sock")
-	ctx, cancel := testkit.WithTimeout(t.Context(), testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(t.Context(), testkit.Timeout)
 	defer cancel()
 	var log bytes.Buffer // read once the process has ended
 	cmd := exec.CommandContext(ctx, binary, "--manifests", dir, "--hostname-override", "node1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",

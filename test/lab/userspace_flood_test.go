@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/netns"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
@@ -163,14 +160,10 @@ func TestUserspaceFloodOfConnections(t *testing.T) {
 	defer flood.Wait()
 	defer cancel()
 	var opened atomic.Int64
-	ns, err := os.Open(filepath.Join("/run/netns", n.host("client").Namespace.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	client := onThreads(t, n.Lab, "client")
 	for range 50 {
 		flood.Go(func() {
-			_ = netns.Do(int(ns.Fd()), func() error {
+			_ = client(func() error {
 				for ctx.Err() == nil {
 					c, err := net.DialTimeout("tcp4", web.String(), time.Second)
 					if err != nil {
@@ -227,7 +220,7 @@ endpoints: [{addresses: [192.0.2.10]}, {addresses: [192.0.2.20]}]
 	c, err := n.dial("client", netip.MustParseAddrPort("192.0.2.10:30080"))
 	if err == nil { // else the reset came first
 		defer c.Close()
-		_ = c.SetReadDeadline(testkit.Deadline(testkit.Patience))
+		_ = c.SetReadDeadline(testkit.Deadline(testkit.Timeout))
 		_, err = c.Read(make([]byte, 1))
 	}
 	if !errors.Is(err, unix.ECONNRESET) {
@@ -241,5 +234,9 @@ endpoints: [{addresses: [192.0.2.10]}, {addresses: [192.0.2.20]}]
 	const told, service = "they go round in circles", "Service tenant/ring"
 	if log := n.proxy.Log().String() + other.Log().String(); !strings.Contains(log, told) || !strings.Contains(log, service) {
 		t.Errorf("no log has %q and %q", told, service)
+	}
+	const problem = "endpoint 192.0.2.10:30080/TCP is the node port of the Service itself"
+	if out, _, _ := n.asker.ask("explain", "192.0.2.10:30080"); !strings.Contains(out, problem) {
+		t.Errorf("explain does not say %q:\n%s", problem, out)
 	}
 }

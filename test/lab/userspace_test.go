@@ -126,7 +126,7 @@ func (n *userspaceNode) serve(host string, port uint16, serve func(net.Conn)) {
 // dial connects a host to an address.
 func (n *userspaceNode) dial(host string, to netip.AddrPort) (c net.Conn, err error) {
 	err = n.host(host).Do(func() (err error) {
-		c, err = net.DialTimeout("tcp4", to.String(), testkit.Scaled(testkit.Patience))
+		c, err = net.DialTimeout("tcp4", to.String(), testkit.Scaled(testkit.Timeout))
 		return err
 	})
 	return c, err
@@ -156,7 +156,7 @@ func TestUserspaceTriesTheNextEndpoint(t *testing.T) {
 	n.run("remote1", "nft add table ip f; nft add chain ip f in '{ type filter hook input priority 0; }'; nft add rule ip f in tcp dport 8080 drop")
 	n.start()
 	for range 6 { // two turns
-		o := n.Connect(t.Context(), lab.Flow{From: "client", Protocol: lab.TCP, To: web, Timeout: testkit.Patience})
+		o := n.Connect(t.Context(), lab.Flow{From: "client", Protocol: lab.TCP, To: web, Timeout: testkit.Timeout})
 		if o.Kind != lab.Answered || o.By != "pod1" {
 			t.Errorf("%v, want an answer of pod1", o)
 		}
@@ -174,7 +174,7 @@ func TestUserspaceTriesTheNextEndpoint(t *testing.T) {
 	// All of them refuse.
 	n.run("pod1", "nft add table ip f; nft add chain ip f in '{ type filter hook input priority 0; }'; nft add rule ip f in ip protocol { tcp, udp } reject")
 	n.run("remote1", "nft flush chain ip f in; nft add rule ip f in ip protocol { tcp, udp } reject")
-	o := n.Connect(t.Context(), lab.Flow{From: "client", Protocol: lab.TCP, To: web, Timeout: testkit.Patience})
+	o := n.Connect(t.Context(), lab.Flow{From: "client", Protocol: lab.TCP, To: web, Timeout: testkit.Timeout})
 	if o.Kind == lab.Answered {
 		t.Errorf("%v, though no endpoint answers", o)
 	}
@@ -375,31 +375,55 @@ func TestUserspaceHandover(t *testing.T) {
 	}
 }
 
-// Idle connections cost little, and a client that does not read costs no more memory
-// than any other.
-func TestUserspaceMemory(t *testing.T) {
+// One process after the other takes over under traffic, of which nothing is lost.
+func TestUserspaceManyHandovers(t *testing.T) {
+	t.Parallel()
+	testkit.NotShort(t, "one handover is tried")
+	n := newUserspaceNode(t, "pod1", "pod2")
+	n.start("--shutdown-grace=6s")
+	traffic, err := n.StartTraffic(t.Context(), []lab.Flow{{From: "client", Protocol: lab.TCP, To: web}}, lab.TrafficOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		old := n.proxy
+		n.proxy = n.launch("", "--shutdown-grace=6s")
+		eventually(t, func() bool { return strings.Contains(n.proxy.Log().String(), "Another proxy programs this node") })
+		if err := old.Stop(); err != nil {
+			t.Error(err)
+		}
+		settle(t, n.proxy, n.dir, 0)
+	}
+	count := traffic.Stop()
+	t.Log(count)
+	if count.Lost() > 0 {
+		t.Errorf("connections were lost: %v", count)
+	}
+}
+
+// moreFiles raises the limit of open files of this process, as far as it can, and returns it.
+func moreFiles(t *testing.T) int {
+	t.Helper()
 	limit := unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}
 	if unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) != nil { // not allowed on this machine
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
 	}
-	connections := min(*idleConnections, (int(limit.Cur)-128)/4)
-	n := newUserspaceNode(t, "pod1")
-	service, _, _ := strings.Cut(dualManifests, "---")
-	write(t, n.dir, "web.yaml", service+strings.Replace(lab.EndpointSlice("IPv4", "web", "http", "pod1"), "port: 8080", "port: 7000", 1), 0)
-	n.serve("pod1", 7000, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	n.startAs(withFiles(t, int(limit.Cur)))
-	before := n.memory()
-	var held []net.Conn
-	defer func() {
+	return int(limit.Cur)
+}
+
+// hold opens connections to the Service until the test ends.
+func (n *userspaceNode) hold(connections int) (held []net.Conn) {
+	n.Helper()
+	n.Cleanup(func() {
 		for _, c := range held {
 			c.Close()
 		}
-	}()
+	})
 	err := n.host("client").Do(func() error {
 		for range connections {
-			c, err := net.DialTimeout("tcp4", web.String(), testkit.Scaled(testkit.Patience))
+			c, err := net.DialTimeout("tcp4", web.String(), testkit.Scaled(testkit.Timeout))
 			if err != nil {
 				return fmt.Errorf("connection %d: %w", len(held)+1, err)
 			}
@@ -408,9 +432,79 @@ func TestUserspaceMemory(t *testing.T) {
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		n.Fatal(err)
 	}
-	eventually(t, func() bool { return n.metric("sluice_userspace_connections") == connections })
+	eventually(n.T, func() bool { return n.metric("sluice_userspace_connections") == connections })
+	return held
+}
+
+// webAt has the Service lead to a port of pods.
+func (n *userspaceNode) webAt(port int, pods ...string) {
+	n.Helper()
+	service, _, _ := strings.Cut(dualManifests, "---")
+	write(n.T, n.dir, "web.yaml", service+strings.Replace(lab.EndpointSlice("IPv4", "web", "http", pods...), "port: 8080", fmt.Sprint("port: ", port), 1), 0)
+}
+
+// The endpoints of a Service with very many connections change without a loss, and other Services and
+// their changes do not wait for that.
+func TestUserspaceChangesBesideHeldConnections(t *testing.T) {
+	t.Parallel()
+	files := moreFiles(t)
+	connections := min(testkit.Extent(100, 500, 4000), (files-128)/4)
+	n := newUserspaceNode(t, "pod1")
+	other := netip.MustParseAddrPort("10.96.0.1:80")
+	write(t, n.dir, "good.yaml", goodManifests, 0)
+	n.webAt(7000, "pod1")
+	for _, pod := range []string{"pod1", "pod2"} {
+		n.serve(pod, 7000, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	}
+	n.startAs(withFiles(t, files))
+	n.hold(connections)
+	for i := range 10 {
+		mark := n.proxy.Log().Len()
+		n.webAt(7000, [][]string{{"pod2"}, {"pod1", "pod2"}, {"pod1"}}[i%3]...)
+		write(t, n.dir, "good.yaml", strings.ReplaceAll(goodManifests, "10.244.1.1", fmt.Sprint("10.244.1.", 1+(i+1)%2)), 0)
+		settle(t, n.proxy, n.dir, mark)
+		answered(t, n.Lab, other)
+	}
+	if now := n.metric("sluice_userspace_connections"); now != connections {
+		t.Errorf("%d connections are left, want %d", now, connections)
+	}
+}
+
+// Connections of a host that vanished without a word end at some time.
+func TestUserspaceVanishedClients(t *testing.T) {
+	t.Parallel()
+	testkit.OnlyFull(t, "the kernel asks a silent peer for two and a half minutes")
+	n := newUserspaceNode(t, "pod1")
+	n.webAt(7000, "pod1")
+	n.serve("pod1", 7000, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	n.start()
+	files := openFiles(t, n.proxy)
+	n.hold(50)
+	n.run("client", "nft add table inet gone; for hook in input output; do nft add chain inet gone $hook \"{ type filter hook $hook priority 0; policy drop; }\"; done")
+	err := testkit.Poll(5*time.Minute, func() error {
+		if now := n.metric("sluice_userspace_connections"); now > 0 {
+			return fmt.Errorf("%d connections are left, with %d files, %d before them", now, openFiles(t, n.proxy), files)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Idle connections cost little, and a client that does not read costs no more memory
+// than any other.
+func TestUserspaceMemory(t *testing.T) {
+	files := moreFiles(t)
+	connections := min(*idleConnections, (files-128)/4)
+	n := newUserspaceNode(t, "pod1")
+	n.webAt(7000, "pod1")
+	n.serve("pod1", 7000, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	n.startAs(withFiles(t, files))
+	before := n.memory()
+	n.hold(connections)
 	idle := n.memory()
 	each := (idle - before) / connections
 	t.Logf("%d idle connections: %d MiB resident before, %d MiB with them, %d bytes each; %d files", connections, before>>20, idle>>20, each, openFiles(t, n.proxy))

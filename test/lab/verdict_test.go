@@ -14,13 +14,16 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/answer/explain"
 	"sluice/internal/observe/experiment"
+	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 // said waits until status, services, the page and a metric all say a word of the proxy. Status
@@ -49,8 +52,8 @@ func said(t *testing.T, a *asker, l *lab.Lab, word, reason string, code int) {
 }
 
 // judged waits until everything that people and programs ask says of Service default/good that it
-// works, and connections to it are answered.
-func judged(t *testing.T, a *asker, l *lab.Lab) {
+// works, and connections to its addresses are answered.
+func judged(t *testing.T, a *asker, l *lab.Lab, at ...netip.AddrPort) {
 	t.Helper()
 	testkit.Eventually(t, func() error {
 		services, _, _ := a.ask("services", "-n", "default")
@@ -61,7 +64,7 @@ func judged(t *testing.T, a *asker, l *lab.Lab) {
 			return fmt.Errorf("services:\n%s", services)
 		case code != 0 || !strings.Contains(explained, "\nWORKS: "):
 			return fmt.Errorf("explain ends with %d:\n%s", code, explained)
-		case strings.Contains(status, "default/good "):
+		case regexp.MustCompile(`(?m)^SERVICE +default/good `).MatchString(status):
 			return fmt.Errorf("status:\n%s", status)
 		case !strings.Contains(metricsPage(l, "/?q=default/good"), ">works<"):
 			return errors.New("the page does not say that it works")
@@ -70,29 +73,79 @@ func judged(t *testing.T, a *asker, l *lab.Lab) {
 		}
 		return nil
 	})
-	answered(t, l, netip.MustParseAddrPort("10.96.0.1:80"))
+	for _, to := range at {
+		answered(t, l, to)
+	}
+}
+
+// failing waits until everything that people and programs ask says of a Service that it fails, and
+// why. Refused objects are no Services on the page, but problems.
+func failing(t *testing.T, a *asker, l *lab.Lab, name string, word verdict.Word, cause verdict.Cause) {
+	t.Helper()
+	testkit.Eventually(t, func() error {
+		services, _, _ := a.ask("services", "-n", "default")
+		explained, _, code := a.ask("explain", "default/"+name)
+		status, _, _ := a.ask("status")
+		metric := fmt.Sprintf("sluice_service_verdict{namespace=\"default\",service=%q,verdict=%q,cause=%q} 1", name, word, cause)
+		switch {
+		case !regexp.MustCompile(`(?mi)^default +` + name + ` +` + word.Text() + ` `).MatchString(services):
+			return fmt.Errorf("services:\n%s", services)
+		case code != 1 || !strings.Contains(strings.ToLower(explained), "\n"+word.Text()):
+			return fmt.Errorf("explain ends with %d:\n%s", code, explained)
+		case !strings.Contains(status, "default/"+name+" "+word.Text()):
+			return fmt.Errorf("status:\n%s", status)
+		case cause != verdict.ObjectRefused && !strings.Contains(metricsPage(l, "/?q=default/"+name), ">"+word.Text()+"<"):
+			return fmt.Errorf("the page does not say %s", word.Text())
+		case !strings.Contains(metricsPage(l, "/metrics"), metric):
+			return fmt.Errorf("there is no metric %s", metric)
+		}
+		return nil
+	})
+}
+
+// unanswered checks that nobody is told that Service default/good works while connections to it
+// are not answered.
+func unanswered(t *testing.T, a *asker, l *lab.Lab) {
+	t.Helper()
+	for _, to := range dualAddresses {
+		if o := l.Connect(t.Context(), lab.Flow{From: "pod3", Protocol: lab.TCP, To: to, Timeout: lab.ShortTimeout}); o.Kind == lab.Answered {
+			t.Errorf("%v: %v", to, o)
+		}
+	}
+	for _, question := range []string{"default/good", "10.96.0.1:80"} {
+		if out, errs, code := a.ask("explain", question); code != 1 || strings.Contains(out, "WORKS") {
+			t.Errorf("explain of %s ends with %d: %s%s", question, code, out, errs)
+		}
+	}
 }
 
 // A directory of manifests that does not exist is no reason to call the proxy healthy, and one
 // that vanishes leaves what was loaded in force.
 func TestProxyWithoutItsManifestsDoesNotServe(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, testWithoutManifests)
+}
+
+func testWithoutManifests(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := filepath.Join(t.TempDir(), "late")
-	launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
 	a.ready()
 	said(t, a, l, "not serving", "the manifests cannot be read", 1)
+	unanswered(t, a, l)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir, "good.yaml", goodManifests, 0)
+	write(t, dir, "good.yaml", dualGood, 0)
 	said(t, a, l, "serving", "", 0)
+	judged(t, a, l, dualAddresses...)
 	said(t, a, l, "serving", "answers    connections looked at ", 0)
 	if err := os.Rename(dir, dir+"-moved"); err != nil {
 		t.Fatal(err)
 	}
 	said(t, a, l, "serving the past", "the manifests cannot be read", 1)
+	judged(t, a, l, dualAddresses...)
 	if err := os.Rename(dir+"-moved", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -100,17 +153,23 @@ func TestProxyWithoutItsManifestsDoesNotServe(t *testing.T) {
 }
 
 // What a connection shows stands beside what was predicted, from the node and from a pod, and
-// decides the exit code.
+// decides the exit code. Where the proxy accepts connections itself, nothing is shown before an
+// endpoint has taken them.
 func TestConnectionsAreTried(t *testing.T) {
 	t.Parallel()
+	inEachMode(t, triedInMode)
+}
+
+func triedInMode(t *testing.T, mode string) {
 	l := lab.Start(t)
 	a, flag := newAsker(t, l)
 	dir := t.TempDir()
 	another := func(name, ip, port string) string {
 		return "---" + strings.NewReplacer("name: good", "name: "+name, "10.96.0.1", ip, "8080", port).Replace(goodManifests)
 	}
-	write(t, dir, "good.yaml", goodManifests+another("wrong", "10.96.0.2", "9999")+another("silent", "10.96.0.3", "8081"), 0)
-	p := launch(t, l, lab.ProxyOptions{Manifests: dir, Flags: []string{flag}})
+	wrong := strings.Replace(another("wrong", "10.96.0.2", "9999"), "ports: [{port: 80}]", "type: NodePort\n  ports: [{port: 80, nodePort: 30082}]", 1)
+	write(t, dir, "good.yaml", goodManifests+wrong+another("silent", "10.96.0.3", "8081"), 0)
+	p := startProxy(t, l, mode, lab.ProxyOptions{Manifests: dir, Flags: []string{flag, "--nodeport-addresses=primary,localhost"}})
 	settle(t, p, dir, 0)
 	a.ready()
 	pod, err := l.Host("pod2")
@@ -118,7 +177,8 @@ func TestConnectionsAreTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	// By this address of its own the pod is told from those of other labs, which have the same ones.
-	if _, err := pod.Run(t.Context(), lab.Command{Args: []string{"ip", "addr", "add", "10.244.1.77/32", "dev", "lo"}}); err != nil {
+	own := fmt.Sprintf("10.244.1.%d", 77+slices.Index(scenario.ModeNames(), mode))
+	if _, err := pod.Run(t.Context(), lab.Command{Args: []string{"ip", "addr", "add", own + "/32", "dev", "lo"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -127,13 +187,15 @@ func TestConnectionsAreTried(t *testing.T) {
 		code    int
 		outcome experiment.Outcome
 		client  string
+		at      string // the endpoint
 		meaning string
 	}{
-		{"from the node", []string{"10.96.0.1:80"}, 0, experiment.Answered, "192.0.2.10", "as predicted"},
-		{"from a pod", []string{"10.96.0.1:80", "--netns", pod.Namespace.Name}, 0, experiment.Answered, "10.244.1.2", "as predicted"},
-		{"from a pod's address", []string{"10.96.0.1:80", "--from", "10.244.1.77"}, 0, experiment.Answered, "10.244.1.2", "as predicted"},
-		{"nothing listens", []string{"10.96.0.2:80", "--netns", pod.Namespace.Name}, 1, experiment.Refused, "10.244.1.2", "10.244.1.1:9999, which refused it"},
-		{"no Service", []string{"10.96.0.9:80"}, 1, "", "", ""},
+		{"from the node", []string{"10.96.0.1:80"}, 0, experiment.Answered, "192.0.2.10", "10.244.1.1:8080", "as predicted"},
+		{"from a pod", []string{"10.96.0.1:80", "--netns", pod.Namespace.Name}, 0, experiment.Answered, "10.244.1.2", "10.244.1.1:8080", "as predicted"},
+		{"from a pod's address", []string{"10.96.0.1:80", "--from", own}, 0, experiment.Answered, "10.244.1.2", "10.244.1.1:8080", "as predicted"},
+		{"nothing listens", []string{"10.96.0.2:80", "--netns", pod.Namespace.Name}, 1, experiment.Refused, "10.244.1.2", "10.244.1.1:9999", "10.244.1.1:9999, which refused it"},
+		{"nothing listens, on loopback", []string{"127.0.0.1:30082"}, 1, experiment.Refused, "127.0.0.1", "10.244.1.1:9999", ""}, // which may be known by now
+		{"no Service", []string{"10.96.0.9:80"}, 1, "", "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, stderr, code := a.ask(append([]string{"explain", "--try", "-o", "json"}, tt.args...)...)
@@ -145,12 +207,12 @@ func TestConnectionsAreTried(t *testing.T) {
 				return
 			}
 			r := reply.Answers[0].Tried
-			if r == nil || r.Outcome != tt.outcome || r.Client.Addr().String() != tt.client || !strings.Contains(r.Meaning, tt.meaning) || !r.Endpoint.IsValid() {
-				t.Errorf("%+v\nwant %s from %s: %s", r, tt.outcome, tt.client, tt.meaning)
+			if r == nil || r.Outcome != tt.outcome || r.Client.Addr().String() != tt.client || !strings.Contains(r.Meaning, tt.meaning) || r.Endpoint.String() != tt.at {
+				t.Errorf("%+v\nwant %s from %s by %s: %s", r, tt.outcome, tt.client, tt.at, tt.meaning)
 			}
 		})
 	}
-	t.Run("on the page", func(t *testing.T) { triedOnPage(t, l, a.node) })
+	t.Run("on the page", func(t *testing.T) { triedOnPage(t, l, a.node, own, !scenario.Modes[mode].InProcess) })
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -165,8 +227,9 @@ func TestConnectionsAreTried(t *testing.T) {
 	}
 }
 
-// triedOnPage has connections sent by the page, as a browser does when its button is pressed.
-func triedOnPage(t *testing.T, l *lab.Lab, node *lab.Host) {
+// triedOnPage has connections sent by the page, as a browser does when its button is pressed. One
+// comes from a pod, by its address. The page shows whom the endpoint sees if the kernel knows that.
+func triedOnPage(t *testing.T, l *lab.Lab, node *lab.Host, own string, seen bool) {
 	pod, err := l.Host("pod1")
 	if err != nil {
 		t.Fatal(err)
@@ -201,13 +264,17 @@ func triedOnPage(t *testing.T, l *lab.Lab, node *lab.Host) {
 		}
 		return response.StatusCode, html.UnescapeString(string(body))
 	}
+	sees := ""
+	if seen {
+		sees = "which sees "
+	}
 	for _, tt := range []struct {
 		service, from, to string
 		want              []string
 	}{
-		{"good", "node", "10.96.0.1:80/TCP", []string{"Tried from this node", "answered by 10.244.1.1:8080", "which sees ", "It means: as predicted"}},
-		{"good", "10.244.1.77", "10.96.0.1:80/TCP", []string{"Tried from ", "10.244.1.77", "answered by 10.244.1.1:8080", "It means: as predicted"}},
-		{"wrong", "node", "10.96.0.2:80/TCP", []string{"refused by 10.244.1.1:9999", "which sees ", ">does not answer</span> the endpoint refuses connections", "It means: as predicted"}}, // it was tried before
+		{"good", "node", "10.96.0.1:80/TCP", []string{"Tried from this node", "answered by 10.244.1.1:8080", sees, "It means: as predicted"}},
+		{"good", own, "10.96.0.1:80/TCP", []string{"Tried from ", own, "answered by 10.244.1.1:8080", "It means: as predicted"}},
+		{"wrong", "node", "10.96.0.2:80/TCP", []string{"refused by 10.244.1.1:9999", sees, ">does not answer</span> the endpoint refuses connections", "It means: as predicted"}}, // it was tried before
 		{"silent", "pod", "10.96.0.3:80/TCP", []string{"Tried from this node", "no answer from 10.244.1.1:8081 after 3", "nothing came back: the pod is gone"}},
 	} {
 		var code int

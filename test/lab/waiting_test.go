@@ -60,6 +60,9 @@ func testWaiting(t *testing.T, binary string, named func(pid int) string) {
 	if out, errs, code := a.ask("explain", "default/good"); code != 2 || !strings.Contains(errs, "does nothing yet: it is waiting for another kube-proxy") {
 		t.Errorf("explain ends with %d: %s%s", code, out, errs)
 	}
+	if out, errs, code := a.ask("services"); code != 2 || !strings.Contains(errs, "does nothing yet: it is waiting for another kube-proxy") {
+		t.Errorf("services ends with %d: %s%s", code, out, errs)
+	}
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}

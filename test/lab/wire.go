@@ -130,7 +130,7 @@ func (l *Lab) wireRoutes(h *Host, f int) []route {
 // awaitLinks waits until the kernel has noticed that all links are up, which it does on its
 // own time: until then it drops what they send.
 func (l *Lab) awaitLinks() error {
-	return testkit.Poll(testkit.Patience, func() error {
+	return testkit.Poll(testkit.Timeout, func() error {
 		for _, h := range l.order {
 			links, err := h.links.LinkList()
 			if err != nil {

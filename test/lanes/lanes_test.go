@@ -26,6 +26,26 @@ func feed(t *testing.T, o *outcome, lines string) (ended []*packageOutcome) {
 	return ended
 }
 
+// What takes hours is not ended by the limit for the others.
+func TestGuestsOfAFullRunHaveTheirTime(t *testing.T) {
+	unlimited := 0
+	for _, s := range full(options{timeout: "1m"})[0].steps {
+		booting := slices.ContainsFunc(s.args, func(arg string) bool {
+			return arg == "./..." && s.dir == "" || arg == "./test/..." || arg == "./test/vm"
+		})
+		switch limit := slices.Index(s.args, "-timeout") + 1; {
+		case !booting || !s.tests:
+		case s.args[limit] == "0":
+			unlimited++
+		case !slices.Contains(s.args, "-skip="+kernels):
+			t.Errorf("step %s boots guests, and ends after %s: %q", s.name, s.args[limit], s.args)
+		}
+	}
+	if unlimited == 0 {
+		t.Error("no step has the time for guests")
+	}
+}
+
 func TestEventsBecomeLines(t *testing.T) {
 	for _, tt := range []struct{ name, events, want string }{
 		{"passed", `{"Action":"pass","Package":"a","Elapsed":1.5}`, "ok  \ta\t1.500s"},

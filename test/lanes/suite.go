@@ -101,6 +101,18 @@ func prepare(env []string) step {
 	return step{name: "build an API server", dir: clusterDir, args: []string{"go", "run", "./prepare"}, env: env, needed: true}
 }
 
+// kernels is the test that runs everything on other kernels, for hours, and guests are all tests of this
+// module that boot one.
+//
+// Races are looked for in all tests but those: a guest emulates its processor, and has no C library, which
+// the detector needs. It does not look into programs that tests build and start, which are those that
+// users get: what they do is also tested in packages. For the same reason the modules release and
+// test/cluster are left out.
+const (
+	kernels = "^TestKernels$"
+	guests  = "^(TestKernels|TestFailuresInGuestsAreSeen)$"
+)
+
 // full has one lane: what it measures and searches should not disturb each other, and it has
 // the night.
 func full(o options) []lane {
@@ -112,14 +124,20 @@ func full(o options) []lane {
 	var steps []step
 	for _, l := range test(o) {
 		for _, s := range l.steps {
+			if l.name == "lab" {
+				s.args = slices.Insert(slices.Clone(s.args), 0, "-skip="+kernels) // a step of its own has them
+			}
 			steps = append(steps, env(s, everything))
 		}
 	}
+	endless := o // what takes hours; each of its guests, and each wait of a test, has a limit of its own
+	endless.timeout = "0"
 	const older = "SLUICE_KUBERNETES=1.31"
 	steps = append(steps,
 		env(prepare(nil), older),
 		env(o.fresh("API server 1.31", clusterDir, "."), older),
-		o.fresh("race", "", "-race", "-short", "./..."),
+		env(endless.fresh("kernels", "", "-run="+kernels, "./test/vm"), everything),
+		env(endless.fresh("race", "", "-race", "-skip="+guests, "./..."), "CGO_ENABLED=1"),
 		step{name: "outcomes", args: []string{"make", "outcomes"}},
 		step{name: "soak", args: []string{"make", "soak"}},
 		step{name: "systems", args: []string{"make", "systems"}},

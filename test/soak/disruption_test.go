@@ -126,12 +126,16 @@ func (s *soak) changeMode(w *window) error {
 	w.forgets = true
 	// Where connections end with the process, they would not survive.
 	others := slices.DeleteFunc(scenario.SupportedModeNames(s.ctx), func(m string) bool { return m == s.mode || scenario.Modes[m].InProcess })
-	if err := s.end((*lab.Proxy).Stop); err != nil {
+	end, ended := (*lab.Proxy).Stop, "told to end"
+	if s.rng.IntN(2) == 0 {
+		end, ended = (*lab.Proxy).Kill, "killed"
+	}
+	if err := s.end(end); err != nil {
 		return err
 	}
 	before := s.mode
 	s.mode = others[s.rng.IntN(len(others))]
-	s.note("from %s to %s", before, s.mode)
+	s.note("from %s, %s, to %s", before, ended, s.mode)
 	if err := s.startAgain(); err != nil {
 		return err
 	}

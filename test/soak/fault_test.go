@@ -3,12 +3,14 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"sluice/internal/observe/verdict"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
+	"sluice/test/lab/scenario"
 )
 
 // fault is something that clients of Services may feel, and that is not the proxy's doing.
@@ -17,29 +19,38 @@ type fault struct {
 	copies int // in the deck
 	// hurts says that some connections fail.
 	hurts bool
+	// forwarded says that it is felt only where the kernel forwards connections, and the proxy does
+	// not open its own.
+	forwarded bool
 	// begin begins it, and returns what ends it.
 	begin func(*trial) (mend func() error, err error)
 }
 
 func faults() []fault {
 	return []fault{
-		{"an endpoint goes silent", 2, true, (*trial).silent},
-		{"an endpoint refuses", 2, true, (*trial).refusing},
-		{"an endpoint goes silent for some", 1, true, (*trial).silentForSome},
-		{"a firewall drops what is forwarded", 2, true, (*trial).firewallForward},
-		{"a firewall drops what comes in", 1, true, (*trial).firewallInput},
-		{"iptables drops what is forwarded", 1, true, (*trial).firewallIPTables},
-		{"forwarding is off", 1, true, (*trial).forwardingOff},
-		{"all endpoints are removed", 1, true, (*trial).endpointsRemoved},
-		{"the API server is away", 1, false, (*trial).apiAway},
-		{"the API server is away, and an endpoint goes silent", 1, true, (*trial).silentWhileAway},
-		{"the proxy is killed beside a silent endpoint", 1, true, (*trial).silentAndKilled},
+		{"an endpoint goes silent", 2, true, false, (*trial).silent},
+		{"an endpoint refuses", 2, true, false, (*trial).refusing},
+		{"an endpoint goes silent for some", 1, true, true, (*trial).silentForSome},
+		{"a firewall drops what is forwarded", 2, true, true, (*trial).firewallForward},
+		{"a firewall drops what is for some", 2, true, true, (*trial).firewallSome},
+		{"a route is taken", 1, true, false, (*trial).routeTaken},
+		{"a firewall drops what comes in", 1, true, false, (*trial).firewallInput},
+		{"iptables drops what is forwarded", 1, true, true, (*trial).firewallIPTables},
+		{"forwarding is off", 1, true, true, (*trial).forwardingOff},
+		{"all endpoints are removed", 1, true, false, (*trial).endpointsRemoved},
+		{"the API server is away", 1, false, false, (*trial).apiAway},
+		{"the API server is away, and an endpoint goes silent", 1, true, false, (*trial).silentWhileAway},
+		{"the proxy is killed beside a silent endpoint", 1, true, false, (*trial).silentAndKilled},
 	}
 }
 
-func faultDeck() *deck[fault] {
+// faultDeck has the faults that are felt in a mode.
+func faultDeck(mode string) *deck[fault] {
 	d := &deck[fault]{}
 	for _, f := range faults() {
+		if f.forwarded && scenario.Modes[mode].InProcess {
+			continue
+		}
 		for range f.copies {
 			if chosen(f.name) {
 				d.all = append(d.all, f)
@@ -59,7 +70,7 @@ func (s *trial) filter(host, chain string, rules ...string) (mend func() error, 
 		return nil, err
 	}
 	run := func(text string) error {
-		ctx, cancel := testkit.WithTimeout(s.ctx, testkit.Patience)
+		ctx, cancel := testkit.WithTimeout(s.ctx, testkit.Timeout)
 		defer cancel()
 		_, err := h.Run(ctx, lab.Command{Args: []string{"nft", "-f", "-"}, Input: text})
 		return err
@@ -71,8 +82,16 @@ func (s *trial) filter(host, chain string, rules ...string) (mend func() error, 
 
 // endpoint adds a rule that is met by new connections to an endpoint in its own network.
 func (s *trial) endpoint(does string) (mend func() error, err error) {
-	pod := s.one("pod1", "pod2", "remote1", "remote2")
-	return s.filter(pod, "input priority 0", fmt.Sprintf("tcp dport %d %s", lab.EchoPorts[0], does))
+	return s.filter(s.pod("pod1", "pod2", "remote1", "remote2"), "input priority 0", fmt.Sprintf("tcp dport %d %s", lab.EchoPorts[0], does))
+}
+
+// pod draws one of some pods whose failure clients feel: where the proxy opens connections, it tries
+// other endpoints in place of one that fails.
+func (s *trial) pod(names ...string) string {
+	if scenario.Modes[s.mode].InProcess {
+		names = slices.DeleteFunc(names, func(name string) bool { return name != "pod2" && name != "remote2" })
+	}
+	return s.one(names...)
 }
 
 // one draws one of some words.
@@ -97,6 +116,34 @@ func (s *trial) firewallForward() (func() error, error) {
 		return s.filter("node1", chain, s.family()+"counter drop")
 	}
 	return s.filter("node1", chain, s.family()+"ct state new counter reject")
+}
+
+// firewallSome has conditions on endpoints, also in a chain that a rule leads to.
+func (s *trial) firewallSome() (func() error, error) {
+	port := fmt.Sprintf("tcp dport %d", lab.EchoPorts[0])
+	pod, err := s.lab.Host(s.one("pod1", "pod2", "remote1", "remote2"))
+	if err != nil {
+		return nil, err
+	}
+	address := []string{fmt.Sprintf("ip daddr %v", pod.Addrs[0]), fmt.Sprintf("ip6 daddr %v", pod.Addrs[1])}[s.rng.IntN(2)]
+	rule := s.one(port, address, address+" "+port) + s.one(" drop", " counter reject", " jump { ct state established return; drop; }")
+	return s.filter("node1", "forward priority "+s.one("-5", "0"), "ct state invalid drop", rule)
+}
+
+// routeTaken has the node know no way to a pod of another one.
+func (s *trial) routeTaken() (func() error, error) {
+	pod, err := s.lab.Host(s.pod("remote1", "remote2"))
+	if err != nil {
+		return nil, err
+	}
+	to := pod.Addrs[s.rng.IntN(2)].String()
+	kind := s.one("blackhole", "unreachable")
+	s.note("%s %s", kind, to)
+	route := func(args ...string) error {
+		_, err := s.run(s.ctx, "", append([]string{"ip", "route"}, args...)...)
+		return err
+	}
+	return func() error { return route("del", to) }, route("add", kind, to)
 }
 
 func (s *trial) firewallInput() (func() error, error) {
@@ -130,7 +177,7 @@ func (s *trial) endpointsRemoved() (func() error, error) {
 	s.note("of s%d", number)
 	var before []string
 	set := func(endpoints []string) error {
-		return s.people.set(func(all map[int]service) {
+		return s.population.set(func(all map[int]service) {
 			svc := all[number]
 			before, svc.endpoints = svc.endpoints, endpoints
 			all[number] = svc

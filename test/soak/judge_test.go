@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/testkit"
+	"sluice/test/lab/scenario"
 )
 
 // maxListed limits how much is reported of each kind.
@@ -141,6 +142,12 @@ func (s *soak) compareWithFresh() {
 		return
 	}
 	s.note("compared in %s mode: the kernel holds what a fresh proxy writes, %d lines", s.mode, lines)
+	if scenario.Modes[s.mode].InProcess {
+		return // it forwards connections, and a UDP client stays for two minutes
+	}
+	if err := s.needsNoMoreThan(fresh); err != nil {
+		s.Errorf("in %s mode %v\n%s", s.mode, err, s.story())
+	}
 	s.report.compared(s.mode, lines)
 }
 

@@ -120,8 +120,8 @@ func elementKey(element string) string {
 	return regexp.MustCompile(` (: |counter |timeout |expires |comment ).*`).ReplaceAllString(element, "")
 }
 
-// remembered are the maps that packets write.
-var remembered = []string{"affinity", "local-affinity"}
+// remembered matches the names of the maps that packets write.
+var remembered = regexp.MustCompile(`^(local-)?clients-`)
 
 // intruder starts the names of what tampering adds to tables.
 const intruder = "tamper"
@@ -143,7 +143,7 @@ func (l listing) normal() []string {
 		}
 		head := fmt.Sprintf("%s %s %s", l.family, s.kind, s.name)
 		lines = append(lines, head+" {"+stateful.ReplaceAllString(strings.Join(s.header, "; "), "")+"}")
-		if slices.Contains(remembered, s.name) {
+		if remembered.MatchString(s.name) {
 			continue
 		}
 		for _, e := range s.elements {

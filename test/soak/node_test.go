@@ -85,7 +85,7 @@ func (n *node) close() error {
 // had the address may hold it until it calls exec.
 func (n *node) serve() error {
 	var listener net.Listener
-	err := testkit.Poll(testkit.Patience, func() error {
+	err := testkit.Poll(testkit.Timeout, func() error {
 		return n.host.Do(func() (err error) { listener, err = net.Listen("tcp", apiAddress); return err })
 	})
 	if err == nil {
@@ -110,7 +110,7 @@ func (n *node) configure() error {
 		"hostnameOverride": "node1", "nodePortAddresses": s.NodePorts,
 		"detectLocalMode": s.Detect, "detectLocal": map[string]any{"interfaceNamePrefix": lab.PodInterfacePrefix},
 		"clusterCIDR":      lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
-		"clientConnection": map[string]any{"contentType": "application/json", "qps": 1000, "burst": 1000},
+		"clientConnection": map[string]any{"qps": 1000, "burst": 1000},
 		// They belong to the machine, not to the namespace.
 		"conntrack":   map[string]any{"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 		"oomScoreAdj": 0, "logging": map[string]any{"verbosity": s.Verbosity},
@@ -154,23 +154,23 @@ func (n *node) end(how func(*lab.Proxy) error) error {
 
 // How many logs of earlier proxies are kept, and how many lines of each.
 const (
-	mostLogs     = 4
-	mostLogLines = 60
+	maxLogs     = 4
+	maxLogLines = 60
 )
 
 func (n *node) keepLog() {
-	lines, _ := n.proxy.Log().From(max(0, n.proxy.Log().Len()-mostLogLines))
+	lines, _ := n.proxy.Log().From(max(0, n.proxy.Log().Len()-maxLogLines))
 	text := ""
 	for _, line := range lines {
 		text += line + "\n"
 	}
 	n.logs = append(n.logs, text)
-	n.logs = slices.Clone(n.logs[max(0, len(n.logs)-mostLogs):])
+	n.logs = slices.Clone(n.logs[max(0, len(n.logs)-maxLogs):])
 }
 
 // run runs a command on the node.
 func (n *node) run(ctx context.Context, input string, args ...string) (string, error) {
-	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Timeout)
 	defer cancel()
 	return n.host.Run(ctx, lab.Command{Args: args, Input: input})
 }

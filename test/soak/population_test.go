@@ -37,7 +37,7 @@ const (
 // firstPassing is the number of the first Service that is added and removed.
 const (
 	firstPassing = 100
-	mostPassing  = 24
+	maxPassing   = 24
 )
 
 var families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
@@ -180,12 +180,14 @@ func (p *population) set(change func(map[int]service)) error {
 
 // slice returns the EndpointSlice of a family.
 func (s service) slice(family int, addresses discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-	port, tcp, udp, t, u := int32(lab.EchoPorts[0]), corev1.ProtocolTCP, corev1.ProtocolUDP, "t", "u"
+	port := int32(lab.EchoPorts[0])
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: fmt.Sprint(s.Name, "-", family),
 			Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
 		AddressType: addresses,
-		Ports:       []discoveryv1.EndpointPort{{Name: &t, Protocol: &tcp, Port: &port}, {Name: &u, Protocol: &udp, Port: &port}},
+	}
+	for i := range s.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &s.Spec.Ports[i].Name, Protocol: &s.Spec.Ports[i].Protocol, Port: &port})
 	}
 	for _, pod := range s.endpoints {
 		node := pods[pod]
@@ -212,7 +214,7 @@ func (p *population) churn(rng *rand.Rand) error {
 			all[changing] = s
 			return
 		}
-		number := firstPassing + rng.IntN(mostPassing)
+		number := firstPassing + rng.IntN(maxPassing)
 		if _, there := all[number]; there && rng.IntN(3) == 0 {
 			delete(all, number)
 			return

@@ -111,7 +111,7 @@ const listed = `table ip NAME { # handle 1
 		elements = { 10.96.0.1 . tcp . 80 . INDEX : 10.244.1.1 . 8080 }
 	}
 
-	map affinity { # handle 4
+	map clients-00 { # handle 4
 		type ipv4_addr : ipv4_addr
 		flags dynamic,timeout
 		elements = { 10.244.1.9 timeout 3h expires 2h59m : 10.244.1.1 }

@@ -114,13 +114,13 @@ func TestDisruptions(t *testing.T) {
 type soak struct {
 	*testing.T
 	*node
-	ctx     context.Context
-	rng     *rand.Rand
-	people  *population
-	traffic *traffic
-	truth   *truth
-	report  *report
-	beacons int
+	ctx        context.Context
+	rng        *rand.Rand
+	population *population
+	traffic    *traffic
+	truth      *truth
+	report     *report
+	beacons    int
 
 	// quiet is held while no object may change.
 	quiet   sync.Mutex
@@ -146,7 +146,7 @@ func newSoak(t *testing.T) *soak {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &soak{T: t, node: n, rng: rand.New(rand.NewPCG(*seed, 0)), people: newPopulation(server), report: newReport(), diary: diary{began: time.Now()}}
+	s := &soak{T: t, node: n, rng: rand.New(rand.NewPCG(*seed, 0)), population: newPopulation(server), report: newReport(), diary: diary{began: time.Now()}}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.ctx = ctx
 	t.Cleanup(func() {
@@ -181,8 +181,8 @@ func (n *node) lastLines() string {
 func (s *soak) begin() {
 	s.Helper()
 	rng := rand.New(rand.NewPCG(*seed, 1))
-	for range mostPassing {
-		s.must(s.people.churn(rng))
+	for range maxPassing {
+		s.must(s.population.churn(rng))
 	}
 	s.must(s.start(s.ctx))
 	s.must(s.catchUp())
@@ -207,7 +207,7 @@ func (s *soak) churn(rng *rand.Rand) {
 		case <-time.After(churnPeriod * time.Duration(*pace)):
 		}
 		s.quiet.Lock()
-		err := s.people.churn(rng)
+		err := s.population.churn(rng)
 		s.quiet.Unlock()
 		if err != nil {
 			s.Error(err)
@@ -222,7 +222,7 @@ func (s *soak) catchUp() error {
 	began := time.Now()
 	s.beacons++
 	pod := podNames[s.beacons%len(podNames)]
-	err := s.people.set(func(all map[int]service) {
+	err := s.population.set(func(all map[int]service) {
 		b := all[beacon]
 		b.endpoints = []string{pod}
 		all[beacon] = b

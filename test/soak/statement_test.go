@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"sluice/internal/answer/explain"
 	services "sluice/internal/answer/listing"
 	"sluice/internal/answer/question"
 	"sluice/internal/observe/verdict"
@@ -52,6 +54,9 @@ func listen(ctx context.Context, n *node) *statements {
 	s := &statements{node: n, all: []*voice{
 		{name: "services", period: 200 * time.Millisecond, ask: askServices},
 		{name: "/metrics", services: true, period: time.Second, ask: askMetrics},
+		{name: "explain", period: time.Second, ask: askExplain},
+		{name: "status", services: true, period: time.Second, ask: askStatus},
+		{name: "the page", services: true, period: time.Second, ask: askPage},
 	}}
 	ctx, s.cancel = context.WithCancel(ctx)
 	for _, v := range s.all {
@@ -198,13 +203,115 @@ func askMetrics(_ context.Context, n *node) (statement, error) {
 			x.proxy = verdict.ProxyWord(m[1])
 		}
 	}
+	return x, x.others()
+}
+
+// others adds that Services work of which nothing else is said.
+func (x *statement) others() error {
 	if !x.proxy.Ready() {
-		return statement{}, errors.New("the proxy does not know of Services yet")
+		return errors.New("the proxy does not know of Services yet")
 	}
 	for _, number := range []int{spread, single, near} {
 		if about := (subject{number, ""}); x.words[about] == "" {
 			x.words[about] = verdict.Works
 		}
+	}
+	return nil
+}
+
+// askExplain asks about each Service, and about clients of each kind.
+func askExplain(ctx context.Context, n *node) (statement, error) {
+	x := statement{words: map[subject]verdict.Word{}}
+	for _, about := range subjects() {
+		reply, err := question.Explain.Ask(ctx, n.asks, &explain.Question{To: fmt.Sprintf("default/s%d", about.number), From: about.from})
+		if err != nil {
+			return statement{}, err
+		}
+		if about.from != "" {
+			x.words[about] = together(reply.Answers)
+			continue
+		}
+		if reply.Service == nil {
+			return statement{}, errors.New("explain does not judge the Service")
+		}
+		if x.words[about] = reply.Service.Word; reply.Flows && x.words[about] != verdict.Works {
+			return statement{}, fmt.Errorf("explain ends well, and says %s", x.words[about])
+		}
+	}
+	return x, nil
+}
+
+// together is the word for answers about several families.
+func together(answers []explain.Answer) (word verdict.Word) {
+	for i, a := range answers {
+		switch {
+		case i == 0 || a.Verdict == word:
+			word = a.Verdict
+		case a.Verdict == verdict.Unknown || word == verdict.Unknown:
+			word = verdict.Unknown
+		case a.Verdict.Failing() && word.Failing():
+			word = verdict.NoAnswer
+		default:
+			word = verdict.WorksForSome
+		}
+	}
+	return word
+}
+
+func askStatus(ctx context.Context, n *node) (statement, error) {
+	r, err := question.Status.Ask(ctx, n.asks, &question.None{})
+	if err != nil {
+		return statement{}, err
+	}
+	x := statement{words: map[subject]verdict.Word{}, proxy: r.Word}
+	for _, b := range r.Broken {
+		var number int
+		if _, err := fmt.Sscanf(b.Service, "default/s%d", &number); err != nil {
+			return statement{}, err
+		}
+		x.words[subject{number, ""}] = b.Verdict
+	}
+	return x, x.others()
+}
+
+var (
+	pageRow  = regexp.MustCompile(`(?s)<tr[^>]*>.*?</tr>`)
+	pageName = regexp.MustCompile(`id="row-default/s(\d+)"`)
+	pageWord = regexp.MustCompile(`<span class="state [a-z]+"[^>]*>([A-Za-z ]+)</span>`)
+	pageSign = regexp.MustCompile(`id="sign"[^>]*>([A-Za-z ]+)</p>`)
+)
+
+// askPage reads the table of Services on the page for browsers.
+func askPage(_ context.Context, n *node) (statement, error) {
+	at := lab.Flow{From: "node1", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: time.Second}
+	page, err := n.lab.Get(at, "/")
+	if err == nil && page.Status != http.StatusOK {
+		err = errors.New(page.Text)
+	}
+	if err != nil {
+		return statement{}, err
+	}
+	x := statement{words: map[subject]verdict.Word{}}
+	if m := pageSign.FindStringSubmatch(page.Text); m != nil {
+		x.proxy = verdict.ProxyWord(strings.ReplaceAll(strings.ToLower(m[1]), " ", "-"))
+	}
+	for _, row := range pageRow.FindAllString(page.Text, -1) {
+		name, word := pageName.FindStringSubmatch(row), pageWord.FindStringSubmatch(row)
+		if name == nil || word == nil {
+			continue
+		}
+		var number int
+		if _, err := fmt.Sscan(name[1], &number); err != nil {
+			return statement{}, err
+		}
+		i := slices.IndexFunc(verdict.Words[:], func(w verdict.Word) bool { return w.Text() == strings.ToLower(word[1]) })
+		if i < 0 {
+			return statement{}, fmt.Errorf("the page says %q", word[1])
+		}
+		x.words[subject{number, ""}] = verdict.Words[i]
+	}
+	if len(x.words) < len(trialServices()) {
+		return statement{}, fmt.Errorf("the page has %d Services", len(x.words))
 	}
 	return x, nil
 }

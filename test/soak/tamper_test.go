@@ -138,16 +138,16 @@ func (s *soak) tamperWhileDown(w *window) error {
 	return s.repaired(before, strings.Join(done, "; "), began)
 }
 
-// mostRefusals is how many kinds of tampering the kernel may refuse in a row, such
+// maxRefusals is how many kinds of tampering the kernel may refuse in a row, such
 // as deleting a chain in use.
-const mostRefusals = 50
+const maxRefusals = 50
 
 var errNothing = errors.New("nothing can be tampered with")
 
 // breakRules tampers with the rules of the mode, and describes how.
 func (s *soak) breakRules(allowed func(act) bool) (string, error) {
 	refused := errors.New("there is nothing")
-	for range mostRefusals {
+	for range maxRefusals {
 		a, err := s.randomAct()
 		if err != nil {
 			return "", err

@@ -17,6 +17,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sluice/internal/plan"
 	"sluice/internal/testkit"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
@@ -111,6 +112,13 @@ func runTenants(t *testing.T, m string, end time.Time) {
 		}
 	}
 	s.judge(single)
+	s.traffic.stop()
+	fresh, err := newNode(server, m, firstSettings())
+	s.must(err)
+	defer func() { s.must(fresh.close()) }()
+	s.must(fresh.start(ctx))
+	s.must(fresh.follows(ctx, "pod1", followLimit))
+	s.must(s.needsNoMoreThan(fresh))
 }
 
 func (s *neighbourhood) must(err error) {
@@ -122,20 +130,24 @@ func (s *neighbourhood) must(err error) {
 
 // settle makes the objects of the innocent tenants.
 func (s *neighbourhood) settle() error {
-	people := &population{server: s.api, services: map[int]service{}}
+	population := &population{server: s.api, services: map[int]service{}}
 	for i := range innocents {
 		in := func(svc service) service {
 			svc.Namespace = fmt.Sprint("tenant-", i+1)
 			return svc
 		}
 		number := steady(i)
-		people.services[number] = in(newService(number, []string{"pod1", "pod2", "remote1"}, balanced(number, unchanged)))
+		population.services[number] = in(newService(number, []string{"pod1", "pod2", "remote1"}, balanced(number, alsoSCTP)))
 		meter := in(newService(number+innocents, []string{"pod1"}, unchanged))
-		people.services[number+innocents] = meter
+		population.services[number+innocents] = meter
 		s.meters = append(s.meters, meter)
 	}
-	people.services[beacon] = newService(beacon, []string{"pod1"}, unchanged)
-	return people.set(func(map[int]service) {})
+	population.services[beacon] = newService(beacon, []string{"pod1"}, unchanged)
+	return population.set(func(map[int]service) {})
+}
+
+func alsoSCTP(s *corev1.Service) {
+	s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "s", Protocol: corev1.ProtocolSCTP, Port: 80})
 }
 
 // steady is the number of the Service of an innocent tenant that clients connect to.
@@ -147,7 +159,8 @@ func addInnocents(t *traffic) {
 		for family := range families {
 			inside, outside := netip.AddrPortFrom(clusterIP(steady(i))[family], 80), netip.AddrPortFrom(externalIP(steady(i))[family], 80)
 			for _, flow := range []lab.Flow{
-				{From: "pod3", Protocol: lab.TCP, To: inside}, {From: "client", Protocol: lab.TCP, To: outside}, {From: "node1", Protocol: lab.UDP, To: inside},
+				{From: "pod3", Protocol: lab.TCP, To: inside}, {From: "client", Protocol: lab.TCP, To: outside},
+				{From: "node1", Protocol: lab.UDP, To: inside}, {From: "pod3", Protocol: lab.SCTP, To: inside},
 			} {
 				t.fresh("innocent", flow, lab.Answered)
 				t.held("innocent", flow)
@@ -171,12 +184,16 @@ const flapPeriod = 100 * time.Millisecond
 
 func hostilities() []hostility {
 	return []hostility{
-		flapping("a Maglev Service of 64 ports flaps", false, 1, 64, 2, maglev),
+		flapping("a Maglev Service with all lookup tables of a namespace flaps", false, 1, plan.MaxMaglevTables, 2, maglev),
+		flapping("a Service of 64 ports flaps", true, 1, 64, 2, unchanged),
 		flapping("a Service of 1,000 endpoints flaps", false, 1, 4, 1000, unchanged),
 		flapping("a Maglev Service of 100 endpoints flaps", true, 1, 1, 100, maglev),
+		flapping("a Service of 64 ports of SCTP flaps", true, 1, 64, 2, onlySCTP),
 		flapping("twenty Services of 64 ports flap", true, 20, 64, 2, unchanged),
-		flapping("ten Maglev Services of 64 ports flap", true, 10, 64, 2, maglev),
+		flapping("ten Maglev Services flap", true, 10, plan.MaxMaglevTables/10, 2, maglev),
+		flapping("ten Maglev Services of too many ports flap", true, 10, 2*plan.MaxMaglevTables, 2, maglev), // they get random
 		flapping("a Service of 1,000 endpoints with affinity flaps", true, 1, 4, 1000, withAffinity),
+		weighing("1,000 endpoints of weights without a common divisor flap", true, 1000),
 		replacing("all 1,000 endpoints of a Service flap", true, 1000),
 		ranging("1,000 source ranges flap", false, 1000),
 		flooding("Services come and go", false, 50),
@@ -186,6 +203,12 @@ func hostilities() []hostility {
 }
 
 func maglev(s *corev1.Service) { s.Annotations = map[string]string{"sluice/algorithm": "maglev"} }
+
+func onlySCTP(s *corev1.Service) {
+	for i := range s.Spec.Ports {
+		s.Spec.Ports[i].Protocol = corev1.ProtocolSCTP
+	}
+}
 
 const hostileNamespace = "hostile"
 
@@ -205,8 +228,8 @@ func hostileService(number, ports int, change func(*corev1.Service)) *corev1.Ser
 	return s
 }
 
-// mostInSlice is how many endpoints the controller puts into a slice.
-const mostInSlice = 100
+// maxInSlice is how many endpoints the controller puts into a slice.
+const maxInSlice = 100
 
 // hostileSlice is one of the slices of such a Service. Its first endpoint changes with the turn.
 func hostileSlice(s *corev1.Service, index, endpoints, turn int) *discoveryv1.EndpointSlice {
@@ -238,8 +261,8 @@ func flapping(name string, long bool, services, ports, endpoints int, change fun
 		s := hostileService(number, ports, change)
 		owners = append(owners, s)
 		all = append(all, s)
-		for index := 0; index*mostInSlice < endpoints; index++ {
-			all = append(all, hostileSlice(s, index, min(mostInSlice, endpoints-index*mostInSlice), 0))
+		for index := 0; index*maxInSlice < endpoints; index++ {
+			all = append(all, hostileSlice(s, index, min(maxInSlice, endpoints-index*maxInSlice), 0))
 		}
 	}
 	return hostility{name, long, services,
@@ -247,7 +270,7 @@ func flapping(name string, long bool, services, ports, endpoints int, change fun
 		func(api *fakeapi.Server) error { return api.Delete(all...) },
 		func(s *neighbourhood, i int) error {
 			for _, owner := range owners {
-				if err := s.api.Put(hostileSlice(owner, 0, min(mostInSlice, endpoints), i)); err != nil {
+				if err := s.api.Put(hostileSlice(owner, 0, min(maxInSlice, endpoints), i)); err != nil {
 					return err
 				}
 			}
@@ -261,8 +284,8 @@ func flapping(name string, long bool, services, ports, endpoints int, change fun
 func replacing(name string, long bool, endpoints int) hostility {
 	s := hostileService(0, 1, unchanged)
 	slices := func(turn int) (all []fakeapi.Object) {
-		for index := 0; index*mostInSlice < endpoints; index++ {
-			slice := hostileSlice(s, index, mostInSlice, turn)
+		for index := 0; index*maxInSlice < endpoints; index++ {
+			slice := hostileSlice(s, index, maxInSlice, turn)
 			for i := range slice.Endpoints {
 				ip := netip.MustParseAddr(slice.Endpoints[i].Addresses[0]).As4()
 				ip[0] += byte(turn / 10 % 2)
@@ -281,6 +304,26 @@ func replacing(name string, long bool, endpoints int) hostility {
 			}
 			return s.api.Put(slices(i)[0])
 		},
+	}
+}
+
+// weighing is a Service whose endpoints have weights that have nothing in common, one of which changes all
+// the time.
+func weighing(name string, long bool, endpoints int) hostility {
+	s := hostileService(0, 1, unchanged)
+	slice := func(index, turn int) *discoveryv1.EndpointSlice {
+		slice := hostileSlice(s, index, maxInSlice, 0)
+		slice.Annotations = map[string]string{"sluice/weight": fmt.Sprint(65521 - 7*index - turn%250)}
+		return slice
+	}
+	all := []fakeapi.Object{s}
+	for index := range endpoints / maxInSlice {
+		all = append(all, slice(index, 0))
+	}
+	return hostility{name, long, 1,
+		func(api *fakeapi.Server) error { return api.Put(all...) },
+		func(api *fakeapi.Server) error { return api.Delete(all...) },
+		func(s *neighbourhood, i int) error { return s.api.Put(slice(0, i)) },
 	}
 }
 
@@ -327,25 +370,33 @@ func flooding(name string, long bool, services int) hostility {
 }
 
 // connecting is a Service to which a pod of the tenant opens connections, very many of them, by its
-// ClusterIP and its node port. Its endpoint is elsewhere and silent, or, in a ring, the node port itself.
+// ClusterIPs and its node port. Its endpoints are elsewhere and silent, or, in a ring, the node port
+// itself.
 func connecting(name string, long bool, ring bool) hostility {
 	const port = 32001
-	node := netip.MustParseAddr("192.0.2.10")
+	node := pair{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
+	nowhere := pair{netip.MustParseAddr("10.246.0.1"), netip.MustParseAddr("fd00:10:246::1")}
 	s := hostileService(0, 1, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = port
+		s.Spec.ClusterIPs, s.Spec.IPFamilies = append(s.Spec.ClusterIPs, "fd00:10:96:1::1"), families
 	})
-	slice := hostileSlice(s, 0, 1, 0)
-	if ring {
-		*slice.Ports[0].Port = port
-		slice.Endpoints[0].Addresses[0] = node.String()
-	}
-	to := []netip.AddrPort{
-		netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), uint16(s.Spec.Ports[0].Port)), netip.AddrPortFrom(node, port),
+	all := []fakeapi.Object{s}
+	var to []netip.AddrPort
+	for f, family := range families {
+		slice := hostileSlice(s, f, 1, 0)
+		slice.AddressType = discoveryv1.AddressType(family)
+		slice.Endpoints[0].Addresses[0] = nowhere[f].String()
+		if ring {
+			*slice.Ports[0].Port = port
+			slice.Endpoints[0].Addresses[0] = node[f].String()
+		}
+		all = append(all, slice)
+		to = append(to, netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[f]), uint16(s.Spec.Ports[0].Port)), netip.AddrPortFrom(node[f], port))
 	}
 	return hostility{name, long, 1,
-		func(api *fakeapi.Server) error { return api.Put(s, slice) },
-		func(api *fakeapi.Server) error { return api.Delete(s, slice) },
+		func(api *fakeapi.Server) error { return api.Put(all...) },
+		func(api *fakeapi.Server) error { return api.Delete(all...) },
 		func(s *neighbourhood, _ int) error {
 			host, err := s.lab.Host("pod2")
 			if err != nil {
@@ -359,12 +410,16 @@ func connecting(name string, long bool, ring bool) hostility {
 // beginConnections sends the first packets of so many connections, and forgets them.
 func beginConnections(to []netip.AddrPort, number int) error {
 	for i := range number {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		at := to[i%len(to)]
+		family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())})
+		if at.Addr().Is4() {
+			family, address = unix.AF_INET, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		at := to[i%len(to)]
-		err = unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())})
+		err = unix.Connect(fd, address)
 		if err := unix.Close(fd); err != nil {
 			return err
 		}

@@ -16,10 +16,10 @@ import (
 )
 
 // truthPeriod is how often the proxy is queried while packets seem to be lost, and
-// mostExplained about how many flows at a time.
+// maxExplained about how many flows at a time.
 const (
-	truthPeriod   = 200 * time.Millisecond
-	mostExplained = 3
+	truthPeriod  = 200 * time.Millisecond
+	maxExplained = 3
 )
 
 // claim is a statement of the proxy that all is well.
@@ -68,7 +68,7 @@ func (w *truth) run(ctx context.Context) {
 		}
 		w.ask(w.healthz)
 		w.ask(func() (string, string) { return w.status(ctx) })
-		for _, p := range bad[:min(len(bad), mostExplained)] {
+		for _, p := range bad[:min(len(bad), maxExplained)] {
 			w.askAbout(p, func() (string, string) { return w.explain(ctx, p) })
 		}
 	}

@@ -49,8 +49,7 @@ const (
 func TestVerdicts(t *testing.T) {
 	testkit.NotShort(t, "it breaks the network for a while")
 	modes := slices.DeleteFunc(scenario.ModesFor(t.Name()), func(m string) bool {
-		return scenario.Modes[m].InProcess || // the proxy tries the next endpoint, and the verdict does not see which it tried
-			!slices.Contains(scenario.SupportedModeNames(t.Context()), m)
+		return !slices.Contains(scenario.SupportedModeNames(t.Context()), m)
 	})
 	if *mode != "" {
 		modes = []string{*mode}
@@ -67,12 +66,12 @@ func TestVerdicts(t *testing.T) {
 type trial struct {
 	*testing.T
 	*node
-	ctx     context.Context
-	rng     *rand.Rand
-	people  *population
-	traffic *traffic
-	said    *statements
-	report  *report
+	ctx        context.Context
+	rng        *rand.Rand
+	population *population
+	traffic    *traffic
+	said       *statements
+	report     *report
 	diary
 
 	// records are the attempts so far, by probe, and away when there was no API server.
@@ -81,7 +80,7 @@ type trial struct {
 }
 
 func runTrial(t *testing.T, m string) {
-	deck := faultDeck()
+	deck := faultDeck(m)
 	if len(deck.all) == 0 {
 		t.Skipf("no fault is called %q", *only)
 	}
@@ -93,7 +92,7 @@ func runTrial(t *testing.T, m string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &trial{
 		T: t, node: n, ctx: ctx, rng: rand.New(rand.NewPCG(*seed, 2)), report: newReport(),
-		people: &population{server: server, services: trialServices()}, diary: diary{began: time.Now()}, records: map[*probe][]*attempt{},
+		population: &population{server: server, services: trialServices()}, diary: diary{began: time.Now()}, records: map[*probe][]*attempt{},
 	}
 	t.Cleanup(func() {
 		cancel()
@@ -110,7 +109,7 @@ func runTrial(t *testing.T, m string) {
 			t.Error(err)
 		}
 	})
-	s.must(s.people.set(func(map[int]service) {}))
+	s.must(s.population.set(func(map[int]service) {}))
 	s.must(s.start(ctx))
 	s.must(s.follows(ctx, "pod1", followLimit))
 	s.traffic = startTraffic(ctx, s.lab, addTrial)
@@ -241,7 +240,7 @@ func (s *trial) awaitWord(what string, holds func() error) {
 }
 
 func (s *trial) await(what string, holds func() error) error {
-	if err := testkit.Poll(testkit.Patience, holds); err != nil {
+	if err := testkit.Poll(testkit.Timeout, holds); err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, err)
 	}
 	return nil

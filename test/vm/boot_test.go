@@ -44,3 +44,16 @@ func TestFailuresInGuestsAreSeen(t *testing.T) {
 		})
 	}
 }
+
+// Programs of a guest share a directory: none replaces what another one needs.
+func TestFilesOfProgramsDoNotCollide(t *testing.T) {
+	with := func(dir string) Program {
+		return Program{Args: []string{"/bin/true"}, Files: map[string]string{"testdata": dir}}
+	}
+	if files, err := filesOf([]Program{with("a"), with("a")}); err != nil || files["testdata"] != "a" {
+		t.Errorf("the same directory twice is %v, %v", files, err)
+	}
+	if _, err := filesOf([]Program{with("a"), with("b")}); err == nil || !strings.Contains(err.Error(), "both a and b as testdata") {
+		t.Errorf("two directories by one name are %v", err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"maps"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -49,6 +48,10 @@ const (
 // writeImage writes an initramfs. It is not compressed, since unpacking takes an
 // emulated processor longer than reading.
 func writeImage(ctx context.Context, w io.Writer, k Kernel, programs []Program) error {
+	files, err := filesOf(programs)
+	if err != nil {
+		return err
+	}
 	a := newArchive(w)
 	for _, dir := range []string{"/dev", "/proc", "/sys", "/tmp", "/run", "/etc", "/var"} {
 		a.dir(dir)
@@ -67,16 +70,26 @@ func writeImage(ctx context.Context, w io.Writer, k Kernel, programs []Program) 
 	if k.programs != "" {
 		a.copy(programsDir, k.programs)
 	}
-	files := map[string]string{}
-	for _, p := range programs {
-		files[path.Base(p.Args[0])] = p.Args[0]
-		maps.Copy(files, p.Files)
-	}
 	for name, from := range files {
 		a.copy(path.Join(workDir, name), from)
 	}
 	a.text("/command", 0o755, script(programs))
 	return a.close()
+}
+
+// filesOf returns what is put next to programs, by name. There is one of each for all.
+func filesOf(programs []Program) (map[string]string, error) {
+	files := map[string]string{}
+	for _, p := range programs {
+		files[path.Base(p.Args[0])] = p.Args[0]
+		for name, from := range p.Files {
+			if other, taken := files[name]; taken && other != from {
+				return nil, fmt.Errorf("programs of one guest want both %s and %s as %s", other, from, name)
+			}
+			files[name] = from
+		}
+	}
+	return files, nil
 }
 
 // addBusybox adds busybox under all its names. Tools come first in the path. The kernel

@@ -26,6 +26,9 @@ const (
 	programTime = "-test.timeout=2m"
 )
 
+// attacks are tests of package lab that try every mode.
+const attacks = "TestBadInputHarmsOnlyItself|TestProxyMayBeKilledAtAnyMoment|TestReadyOnceThereAreManifests|TestNodeWithoutIPv6"
+
 var (
 	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
 	scenarios = flag.String("scenarios", "", "directory of more scenarios to run in guests; ../lab/testdata has all")
@@ -116,6 +119,11 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 		p.Files["testdata"] = dir
 		return p
 	}
+	// only runs some tests of a program.
+	only := func(p Program, tests string) Program {
+		p.Args = append(slices.Clip(p.Args), "-test.run="+tests)
+		return p
+	}
 	// runSuite tries few random states, and not any: nft needs minutes to list some of them in a guest.
 	runSuite := func(mode string) Program {
 		return test(suite, "-test.run=^TestSuite$/^"+mode+"$", "-seed=1", "-histories="+testkit.Extent("1ns", "1ns", "5s"))
@@ -136,8 +144,12 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 			test(buildTest(t, "sluice/internal/dataplane/ipvs/leftover")),
 			// Its tests wait most of the time.
 			test(buildTest(t, "sluice/internal/dataplane/ipvs", "-tags=ipvs"), "-test.parallel=4", "-renders=3", fmt.Sprint("-services=", *services)),
-			runScenarios("testdata", "ipvs"),
+			runScenarios(withScenarios(t, "ejection"), "ipvs"),
 			withProxy(test(labTest, "-test.run=^TestIPVS|^TestConnectionsPerEndpoint$/^ipvs$"), ""),
+			// It fills the table of connections, which all others need.
+			withProxy(test(labTest, "-test.run=^TestFullConnectionTrackingTable$"), ""),
+			// Guests have a clock to set, and cgroups of version 2.
+			withProxy(test(labTest, "-test.run=^TestClockJumps$/^(nftables|ipvs)$|^TestMemoryLimitOfTheContainerIsRespected$"), ""),
 			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
 			// It is about the table of nftables mode as well.
 			runSuite("ipvs"),
@@ -145,6 +157,10 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 	}
 	if testkit.Full() {
 		guests = append(guests,
+			// Scenarios that ask for verdicts run many commands.
+			guest{"verdicts", newest, requestTime, []Program{
+				only(runScenarios("../lab/testdata", "ipvs", "-sample=3", "-test.parallel=4", "-test.timeout=0"), "^TestScenarios$/^ipvs$/^(verdict|node)-"),
+			}},
 			guest{"neighbours", kernels, guestTime, []Program{
 				test(buildTest(t, "sluice/internal/kernel/iptables")),
 				test(buildTest(t, "sluice/internal/mode/leftovers")),
@@ -161,6 +177,12 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 			runScenarios(*scenarios, *modes, fmt.Sprint("-sample=", *sample), "-test.timeout=0"),
 		}})
 	}
+	if testkit.Full() {
+		guests = append(guests, guest{"attacks", newest[len(newest)-1:], requestTime, []Program{
+			withProxy(test(buildTest(t, "sluice/test/soak"), "-test.run=^TestTenants$", "-test.timeout=0", "-mode=ipvs", "-time=1m"), ""),
+			withProxy(test(labTest, "-test.run=^("+attacks+")$/^ipvs$", "-test.timeout=0"), "ipvs"),
+		}})
+	}
 	if *soak != "" {
 		args := append([]string{"-test.run=^TestDisruptions$", "-test.timeout=0"}, strings.Fields(*soak)...)
 		guests = append(guests, guest{"soak", kernels, requestTime, []Program{
@@ -168,6 +190,26 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 		}})
 	}
 	return guests
+}
+
+// withScenarios returns a directory with the scenarios of this package and some of package lab.
+func withScenarios(t *testing.T, ofLab ...string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range ofLab {
+		name += ".txtar"
+		text, err := os.ReadFile(filepath.Join("../lab/testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // buildTest builds a package's test binary, which needs no libraries, and leaves out what

@@ -81,7 +81,7 @@ func (s *site) write(name, text string) {
 // settle waits until the directory is programmed, looking at the log from mark on.
 func (s *site) settle(mark int) {
 	s.t.Helper()
-	ctx, cancel := testkit.WithTimeout(s.t.Context(), testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(s.t.Context(), testkit.Timeout)
 	defer cancel()
 	digest, err := lab.Digest(s.dir)
 	if err == nil {
@@ -121,7 +121,7 @@ func join(node *lab.Host, near net.Conn) {
 	defer near.Close()
 	var far net.Conn
 	err := node.Do(func() (err error) {
-		far, err = net.DialTimeout("tcp", metricsAddress, testkit.Scaled(testkit.Patience))
+		far, err = net.DialTimeout("tcp", metricsAddress, testkit.Scaled(testkit.Timeout))
 		return err
 	})
 	if err != nil {

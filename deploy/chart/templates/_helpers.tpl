@@ -1,6 +1,38 @@
 {{- /* By these the DaemonSet finds its pods. They cannot change. */}}
 {{- define "sluice.selector" -}}
 app.kubernetes.io/name: sluice
+{{- with .Values.serviceProxyName }}
+sluice/service-proxy-name: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The name of the objects. A proxy with a name has that of its release, so that there can be
+       several. */}}
+{{- define "sluice.name" -}}
+{{ if .Values.serviceProxyName }}{{ .Release.Name }}{{ else }}sluice{{ end }}
+{{- end }}
+
+{{- /* Whether another proxy serves the Services without the label. */}}
+{{- define "sluice.beside" -}}
+{{ if and .Values.serviceProxyName (not .Values.allServices) }}true{{ end }}
+{{- end }}
+
+{{- define "sluice.healthPort" -}}
+{{ if include "sluice.beside" . }}10266{{ else }}10256{{ end }}
+{{- end }}
+
+{{- define "sluice.metricsPort" -}}
+{{ if include "sluice.beside" . }}10269{{ else }}10249{{ end }}
+{{- end }}
+
+{{- /* The flags of which Services are served. */}}
+{{- define "sluice.served" -}}
+{{- with .Values.serviceProxyName }}
+- --service-proxy-name={{ . }}
+{{- end }}
+{{- if .Values.allServices }}
+- --all-services
+{{- end }}
 {{- end }}
 
 {{- define "sluice.labels" -}}
@@ -41,7 +73,7 @@ detectLocalMode: NodeCIDR
 nodePortAddresses: {{ toJson .Values.nodePortAddresses }}
 bindAddress: {{ .Values.bindAddress | quote }}
 {{- if .Values.monitoring.expose }}
-metricsBindAddress: {{ if contains ":" .Values.bindAddress }}"[::]:10249"{{ else }}0.0.0.0:10249{{ end }}
+metricsBindAddress: {{ if contains ":" .Values.bindAddress }}"[::]:{{ include "sluice.metricsPort" . }}"{{ else }}0.0.0.0:{{ include "sluice.metricsPort" . }}{{ end }}
 {{- end }}
 # The score that the kubelet gives to pods of class system-node-critical. To go lower
 # would need the capability SYS_RESOURCE.
@@ -88,7 +120,7 @@ oomScoreAdj: -997
 {{- fail (printf "extraConfig.%s: other parts of the chart depend on it (set the value %s instead)" $field $value) }}
 {{- end }}
 {{- end }}
-{{- range $field, $why := dict "hostnameOverride" "the name of the Node is a flag, which wins" "healthzBindAddress" "the probes of the pods need port 10256 of the node" }}
+{{- range $field, $why := dict "hostnameOverride" "the name of the Node is a flag, which wins" "healthzBindAddress" "the probes of the pods need the default port of the node" }}
 {{- if hasKey $.Values.extraConfig $field }}
 {{- fail (printf "extraConfig.%s: %s (leave it out)" $field $why) }}
 {{- end }}
@@ -99,8 +131,14 @@ oomScoreAdj: -997
 {{- if and .Values.monitoring.expose (dig "rollingUpdate" "maxSurge" 0 .Values.updateStrategy) }}
 {{- fail "updateStrategy.rollingUpdate.maxSurge: with monitoring.expose the pods have a host port, which two pods of a node cannot share (set only one of them)" }}
 {{- end }}
+{{- if and .Values.allServices (not .Values.serviceProxyName) }}
+{{- fail "allServices: all Services are served without it (leave it out, or set serviceProxyName)" }}
+{{- end }}
+{{- if and (include "sluice.beside" .) (not (has .Values.mode (list "nftables" "userspace"))) }}
+{{- fail (printf "mode: in %s mode a proxy cannot serve a node beside another one (set mode to nftables or userspace, or leave out serviceProxyName)" .Values.mode) }}
+{{- end }}
 {{- $other := lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy" }}
-{{- if and $other (not .Values.beside) (dig "status" "desiredNumberScheduled" 1 $other | int) (ne (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $other) .Release.Name) }}
+{{- if and $other (not .Values.beside) (not (include "sluice.beside" .)) (dig "status" "desiredNumberScheduled" 1 $other | int) (ne (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $other) .Release.Name) }}
 {{- fail "there is a DaemonSet kube-proxy in namespace kube-system, and two proxies on a node are in each other's way: delete it, or see docs/install.md for how to move node by node, with beside=true" }}
 {{- end }}
 {{- end }}

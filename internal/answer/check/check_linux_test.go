@@ -86,6 +86,10 @@ func TestServicesThatWouldBeTreatedDifferently(t *testing.T) {
 			s.LoadBalancerIPs, s.ExternalIPs = testkit.Addrs("198.18.0.1"), testkit.Addrs("198.18.0.1")
 			s.Filtered, s.SourceRanges = true, testkit.Prefixes("192.0.2.0/24")
 		}, level: Todo, want: []string{"the source ranges apply"}},
+		{name: "a node port beside source ranges", mode: "nftables", inPlace: "nftables", change: func(s *model.Service) {
+			nodePort(s)
+			s.LoadBalancerIPs, s.Filtered, s.SourceRanges = testkit.Addrs("198.18.0.1"), true, testkit.Prefixes("192.0.2.0/24")
+		}, level: Note, want: []string{"source ranges", "default/web", "sluice/source-ranges-apply-to: all"}},
 		{name: "node ports from iptables", change: nodePort, mode: "nftables", inPlace: "iptables",
 			level: Todo, want: []string{"node ports", "default/web", "nodePortAddresses: [all]"}},
 		{name: "node ports on loopback", change: nodePort, mode: "nftables", addresses: []string{"all"}, inPlace: "iptables",
@@ -173,7 +177,7 @@ func TestDifferencesOfTheModeInPlace(t *testing.T) {
 		{Object: model.Object{Kind: "IPVS scheduler", Name: "mh"}, Reason: "not used", Remedy: "annotate"},
 	}}}}
 	r := &Report{}
-	r.reportInPlace(found, settings(t, "nftables").Mode)
+	r.reportInPlace(found, settings(t, "nftables"))
 	for _, want := range [][]string{{"link kube-ipvs0"}, {"ping"}} {
 		if !has(r.Findings, Note, want...) {
 			t.Errorf("%q is not in %+v", want, r.Findings)
@@ -183,7 +187,7 @@ func TestDifferencesOfTheModeInPlace(t *testing.T) {
 		t.Errorf("found %+v", r.Findings)
 	}
 	r = &Report{}
-	r.reportInPlace(found, settings(t, "ipvs").Mode)
+	r.reportInPlace(found, settings(t, "ipvs"))
 	if !r.Ready() {
 		t.Errorf("found %+v", r.Findings)
 	}

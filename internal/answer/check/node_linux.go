@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/capability"
 	"sluice/internal/kernel/sysctl"
@@ -35,8 +36,8 @@ func (r *Report) checkNode(ctx context.Context, o *Options, desired *plan.Desire
 	if found.err != nil {
 		r.add(Todo, "node", "run it as root on the node", "not everything can be seen: %v", found.err)
 	}
-	r.reportInPlace(found, o.Settings.Mode)
-	r.reportOthers(ctx, found, o.Settings.Mode)
+	r.reportInPlace(found, o.Settings)
+	r.reportOthers(ctx, found, o.Settings)
 	r.reportProblems(ctx, found, o, desired)
 	r.tryMode(ctx, o, desired)
 }
@@ -73,8 +74,13 @@ func (r *Report) checkRights() {
 }
 
 // reportInPlace adds what there is of other kube-proxies.
-func (r *Report) reportInPlace(found *inventory, m dataplane.Mode) {
+func (r *Report) reportInPlace(found *inventory, s *config.Settings) {
+	m := s.Mode
 	r.InPlace = slices.Sorted(maps.Keys(found.inPlace))
+	if s.Instance != "" {
+		r.reportBeside(found, s)
+		return
+	}
 	for _, mode := range r.InPlace {
 		r.add(Note, "kube-proxy in place", "", "rules of %s mode: %s; they are removed once this proxy has programmed its own", mode,
 			strings.Join(found.inPlace[mode].Traces, ", "))
@@ -103,14 +109,26 @@ func (r *Report) reportInPlace(found *inventory, m dataplane.Mode) {
 	}
 }
 
+// reportBeside adds what there is of kube-proxies beside which this one is to serve.
+func (r *Report) reportBeside(found *inventory, s *config.Settings) {
+	for _, mode := range r.InPlace {
+		r.add(Fine, "kube-proxy in place", "", "rules of %s mode: %s; they stay, for all Services that are not labelled %s", mode,
+			strings.Join(found.inPlace[mode].Traces, ", "), s.ServiceProxyName)
+	}
+	if len(r.InPlace) == 0 {
+		r.add(Todo, "kube-proxy in place", "run another kube-proxy beside this one, or leave out --service-proxy-name",
+			"there are no rules of one: nobody serves the Services that are not labelled %s", s.ServiceProxyName)
+	}
+}
+
 // reportOthers adds other programs that write rules.
-func (r *Report) reportOthers(ctx context.Context, found *inventory, m dataplane.Mode) {
+func (r *Report) reportOthers(ctx context.Context, found *inventory, s *config.Settings) {
 	for _, o := range others {
 		if by := found.has(o); by != "" {
 			r.add(o.level, o.name, o.remedy, "%s (%s)", o.text, by)
 		}
 	}
-	if !m.BesideIPTables || !found.nftables {
+	if !s.Mode.BesideIPTables || s.Instance != "" || !found.nftables {
 		return
 	}
 	w := coexist.New(coexist.Options{

@@ -33,6 +33,18 @@ func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 	default:
 		r.add(Fine, "Services", "", "all of them are served as by the kube-proxy in place")
 	}
+	r.noteOpen(o, names)
+}
+
+// noteOpen names the Services whose source ranges leave some of their addresses open, with every kube-proxy.
+func (r *Report) noteOpen(o *Options, names []model.Name) {
+	open := slices.DeleteFunc(slices.Clone(names), func(n model.Name) bool { return !plan.OpenBeside(o.State.Service(n)) })
+	if len(open) == 0 {
+		return
+	}
+	r.add(Note, "source ranges", "if the ranges are to restrict those clients, too, set the annotation sluice/source-ranges-apply-to: all (docs/security.md)",
+		"everybody may connect to node ports and external IPs of Services with loadBalancerSourceRanges, which are for load balancer IPs: %s",
+		printable.List(open, model.Name.String))
 }
 
 func (r *Report) checkService(state *model.State, s *model.Service) {

@@ -194,7 +194,9 @@ func (c *changes) field(field plan.Field, old, new *plan.Frontend) {
 		if new.Filtered {
 			c.prefixes("admitted sources", old.Sources, new.Sources)
 		}
-	case plan.ProxyField, plan.AlsoServingField, plan.MasqueradeCauseField: // no client notices
+	case plan.WatchedField:
+		c.value("endpoints that do not answer", watchedText(old), watchedText(new))
+	case plan.ProxyField, plan.AlsoServingField, plan.EjectedField, plan.ReleasedField, plan.MasqueradeCauseField: // no client notices
 	default:
 		*c = append(*c, Change{What: field.Text()})
 	}
@@ -239,6 +241,13 @@ func affinityText(seconds uint32) string {
 		return "none"
 	}
 	return (time.Duration(seconds) * time.Second).String()
+}
+
+func watchedText(f *plan.Frontend) string {
+	if f.Watched {
+		return "left out for a while"
+	}
+	return "get connections"
 }
 
 func admittedText(f *plan.Frontend) string {

@@ -92,6 +92,8 @@ func TestDifferences(t *testing.T) {
 			changed + "clients from outside: rejected: the Service has no endpoint that can be used, was all endpoints\n"},
 		{"masquerade and affinity", usual, web(func(f *plan.Frontend) { f.Masquerade, f.Affinity = plan.MasqueradeAlways, 10800 }),
 			changed + "masquerade: all connections, was no connection\n    session affinity: 3h0m0s, was none\n"},
+		{"endpoints that do not answer", usual, web(func(f *plan.Frontend) { f.Watched = true }),
+			changed + "endpoints that do not answer: left out for a while, was get connections\n"},
 		{"a filter", usual, web(func(f *plan.Frontend) { f.Filtered, f.Sources = true, []netip.Prefix{prefix("10.0.0.0/8")} }),
 			changed + "admitted: some sources, was everybody\n    admitted sources: added: 10.0.0.0/8\n"},
 		{"a filter that admits nobody", usual, web(func(f *plan.Frontend) { f.Filtered = true }), changed + "admitted: nobody, was everybody\n"},

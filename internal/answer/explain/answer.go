@@ -12,11 +12,14 @@ import (
 // Reply is the answer to a question. A Service has an answer for each of its
 // ports and families that the question may mean.
 type Reply struct {
-	// Flows is set if all packets of the question reach an endpoint, or the one that was tried
-	// did.
+	// Flows is set if all packets of the question reach an endpoint, and the Service is not at
+	// fault for other kinds of clients, or if the packet that was tried reached one.
 	Flows bool   `json:"flows"`
 	Mode  string `json:"mode"`
 	Node  string `json:"node"`
+	// Service is the verdict on the Service for clients of all kinds, or on those of its ports that
+	// the question is about; nil if it asks for one kind of client, or for an address.
+	Service *verdict.Service `json:"service,omitempty"`
 	// Stale is why the answers may be out of date, "" if they are not.
 	Stale   string   `json:"stale,omitempty"`
 	Answers []Answer `json:"answers"`

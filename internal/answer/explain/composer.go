@@ -25,6 +25,8 @@ type composer struct {
 	mode string
 	// manifests is where the objects are, "" if they are at an API server.
 	manifests string
+	// notServed says which label makes a Service one of another proxy.
+	notServed string
 
 	status    *engine.FrontendStatus // nil without a frontend
 	kernel    *dataplane.Description // nil if it was not read
@@ -78,7 +80,7 @@ func (c *composer) judge() {
 		a.Verdict, a.Cause, a.Fate = verdict.Refused, c.undecided, "not used"
 	case d.Frontend == nil && d.Verdict != plan.Pass:
 		a.Verdict = verdict.Refused
-	case d.Frontend == nil:
+	case d.Verdict == plan.Pass:
 	case c.verdict.Word == verdict.Works && !c.inKernel():
 		a.Verdict, a.Cause = verdict.Unknown, string(verdict.NotProgrammed)
 	case c.verdict.Cause == verdict.NotProgrammed && d.Verdict == plan.Forward && c.inKernel(): // as it was before
@@ -194,11 +196,19 @@ func (c *composer) undetected() string {
 
 func (c *composer) frontendStep(f *plan.Frontend) {
 	at := netip.AddrPortFrom(c.packet.To.Addr, c.packet.To.Port)
-	c.step("frontend", "%s/%s is the %s of Service %s, port %s", at, f.Protocol, f.Kind, f.Service, nameText(f.Port))
+	in := ""
+	if f.IsRange() {
+		in = fmt.Sprintf(", in its range %s: connections keep their port", f.PortText())
+	}
+	c.step("frontend", "%s/%s is the %s of Service %s, port %s%s", at, f.Protocol, f.Kind, f.Service, nameText(f.Port), in)
 }
 
 func (c *composer) filterStep(f *plan.Frontend) {
 	if !f.Filtered {
+		beside := f.Kind == plan.NodePort || f.Kind == plan.ExternalIP
+		if s := c.evidence.Service; s != nil && beside && plan.OpenBeside(s) {
+			c.step("source ranges", "everybody may connect here: loadBalancerSourceRanges is for load balancer IPs only, unless the annotation sluice/source-ranges-apply-to says all")
+		}
 		return
 	}
 	allowed := prefixes(f.Sources)
@@ -234,12 +244,17 @@ func (c *composer) poolStep(f *plan.Frontend) {
 	switch {
 	case c.local && f.Kind == plan.ClusterIP:
 		c.step("pool", "endpoints on this node, since %s is Local: %s", f.Kind.Policy(), how)
+	case c.local && c.decision.Loopback:
+		c.step("pool", "endpoints on this node, since %s is Local: %s", f.Kind.Policy(), how)
 	case c.local:
 		c.step("pool", "endpoints on this node, since %s is Local and the client is outside: %s", f.Kind.Policy(), how)
 	case f.Outside != nil:
 		c.step("pool", "endpoints of the whole cluster, although %s is Local, for the client is inside: %s", f.Kind.Policy(), how)
 	default:
 		c.step("pool", "endpoints of the whole cluster, since %s is Cluster: %s", f.Kind.Policy(), how)
+	}
+	if c.decision.Verdict == plan.Pass {
+		c.step("no endpoint", "the packet is left alone, as the Service asks, for others who have the address (annotation service.kubernetes.io/no-reject-on-no-endpoints)")
 	}
 	if note := c.hintNote(); note != "" {
 		c.step("topology", "%s", note)
@@ -293,7 +308,7 @@ func (c *composer) choiceStep(f *plan.Frontend) {
 		c.step("choice", "%s, which the kernel remembers for this client for another %s (session affinity)",
 			remembered.Endpoint, printable.Duration(remembered.Expires))
 	case len(route.Endpoints) == 1:
-		c.step("choice", "the only one, %s", route.Endpoints[0].AddrPort)
+		c.step("choice", "the only one, %s", route.Endpoints[0].At(c.packet.To.Port))
 	case f.Affinity == 0:
 		c.step("choice", "%s, for each new connection", how)
 	default:
@@ -371,24 +386,33 @@ func (c *composer) endpoint(f *plan.EndpointDecision) EndpointAnswer {
 	why := c.reason(f)
 	e := EndpointAnswer{
 		Address: f.Endpoint.Addr.String(), Node: f.Endpoint.Node, Local: f.Local, Slice: f.Slice.String(),
-		In: why == plan.InPool, Reason: why.String(), Text: f.Text(why),
+		In: why == plan.InPool, Reason: why.String(), Text: f.Text(why, c.now),
 	}
 	if f.Port != 0 {
-		e.Address = netip.AddrPortFrom(f.Endpoint.Addr, f.Port).String()
+		e.Address = c.reached(f).String()
 	}
 	if e.In && c.answers != nil && f.Port != 0 {
-		r := c.answers(evidence.To{AddrPort: netip.AddrPortFrom(f.Endpoint.Addr, f.Port), Protocol: c.packet.To.Protocol, From: c.packet.From})
+		r := c.answers(evidence.To{AddrPort: c.reached(f), Protocol: c.packet.To.Protocol, From: c.packet.From})
 		e.Answers, e.Failed, e.Since = r.State.String(), r.Failed, r.Since
 	}
 	if e.In && c.decision.Verdict == plan.Forward {
 		e.Masqueraded, _ = c.decision.Masquerade(f.Endpoint.Addr)
-		e.Weight = c.weight(netip.AddrPortFrom(f.Endpoint.Addr, f.Port))
+		e.Weight = c.weight(c.reached(f))
 	}
 	return e
 }
 
+// reached is where an endpoint gets the connection.
+func (c *composer) reached(f *plan.EndpointDecision) netip.AddrPort {
+	if fe := c.decision.Frontend; fe != nil && fe.IsRange() {
+		return netip.AddrPortFrom(f.Endpoint.Addr, c.packet.To.Port)
+	}
+	return netip.AddrPortFrom(f.Endpoint.Addr, f.Port)
+}
+
 // weight returns the weight of an endpoint of the pool, 0 if all have the same.
 func (c *composer) weight(at netip.AddrPort) uint16 {
+	at = c.decision.Frontend.TargetOf(c.packet.To.Port, at)
 	for _, e := range c.decision.Route.Endpoints {
 		if e.AddrPort == at {
 			return e.Weight

@@ -116,6 +116,48 @@ func TestAnswersNameCauseAndRemedy(t *testing.T) {
 // unlabelled is a slice that says of no Service that it is its.
 var unlabelled = model.SetSlice{Slice: &model.Slice{Name: model.Name{Namespace: "default", Name: "stray"}, Family: model.IPv4}}
 
+// Who names no client is told of kinds of clients for whom it does not work, and the exit code is as
+// for services --failing.
+func TestOtherKindsOfClients(t *testing.T) {
+	local := func(s *model.Service) { external(s); s.ExternalPolicy = model.PolicyLocal }
+	older := enginetest.Service("default/older", "10.96.0.9", func(s *model.Service) { s.ExternalIPs = addrs("198.51.100.9") })
+	loser := service(func(s *model.Service) { s.ExternalIPs = addrs("198.51.100.9") })
+	tests := []struct {
+		name     string
+		to, from string
+		service  model.SetService
+		at       string // the node of the endpoint
+		flows    bool
+		headline string
+		kinds    []string
+	}{
+		{"all", "default/web", "", service(external), "there", true, "", nil},
+		{"policy Local", "default/web", "", service(local), "there", true, "WORKS FOR SOME: not for clients outside: no endpoint on this node", []string{"outside"}},
+		{"a port of it", "default/web:http", "", service(local), "there", true, "WORKS FOR SOME: not for clients outside: no endpoint on this node", []string{"outside"}},
+		{"its node port", "30080", "", service(local), "there", true, "WORKS FOR SOME: not for clients outside: no endpoint on this node", []string{"outside"}},
+		{"its address", "10.96.0.1:80", "", service(local), "there", true, "", nil},
+		{"one kind", "default/web", "pod", service(local), "there", true, "", nil},
+		{"an address is taken", "default/web", "", loser, "here", false, "WORKS FOR SOME: Service default/older has 198.51.100.9:80/TCP", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			events := []model.Event{older, tt.service, endpoints(tt.at)}
+			r, err := run(t, behaviour{}, events...).Explain(t.Context(), Question{To: tt.to, From: tt.from})
+			if err != nil {
+				t.Fatal(err)
+			}
+			headline, kinds := r.Others()
+			if r.Flows != tt.flows || headline != tt.headline || !slices.Equal(kinds, tt.kinds) {
+				t.Errorf("%q, %q, flows: %t; want %q, %q, %t", headline, kinds, r.Flows, tt.headline, tt.kinds, tt.flows)
+			}
+			var text strings.Builder
+			if err := Write(&text, r); err != nil || !strings.Contains(text.String(), headline) {
+				t.Errorf("%v:\n%s", err, &text)
+			}
+		})
+	}
+}
+
 // A name that several namespaces have is no question yet.
 func TestNameOfSeveralServices(t *testing.T) {
 	p := run(t, behaviour{}, service(), enginetest.Service("shop/web", "10.96.0.2"), enginetest.Service("shop/cart", "10.96.0.3"))
@@ -576,5 +618,17 @@ func TestFirewall(t *testing.T) {
 	}
 	if a, _ := p.ask(t, "default/web", "node"); a.Verdict != verdict.Works {
 		t.Errorf("%+v", a)
+	}
+}
+
+// A pod that is not recognised counts as a client outside, and is told nothing twice.
+func TestOtherKindsOfClientsThanAPod(t *testing.T) {
+	r := &Reply{
+		Answers: []Answer{{Verdict: verdict.Refused, Packet: PacketAnswer{From: "outside", Asked: "pod"}}},
+		Service: &verdict.Service{Word: verdict.Refused, Why: "none here", Clients: []verdict.Client{
+			{From: "pod", Word: verdict.Refused, Why: "none here"}, {From: "node", Word: verdict.Refused, Why: "none here"}}},
+	}
+	if headline, kinds := r.Others(); headline != "" || len(kinds) > 0 {
+		t.Errorf("it adds %q of %q", headline, kinds)
 	}
 }

@@ -36,6 +36,9 @@ type Options struct {
 	// IsInterface reports whether the node has an interface; nil if that is not known.
 	IsInterface func(name string) bool
 
+	// NotServed says which label makes a Service one of another proxy.
+	NotServed string
+
 	// Manifests is the path of the manifests, "" if there is an API server.
 	Manifests string
 
@@ -92,7 +95,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	var results []result
 	e.Engine.Inspect(func(v engine.View) {
 		r.View, r.judge = v, e.Judge(v)
-		results, reply.Omitted, err = r.resolve()
+		if results, reply.Omitted, err = r.resolve(); err == nil {
+			reply.Service = r.service(results)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -101,6 +106,9 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 		a := e.answer(ctx, &results[i])
 		reply.Flows = reply.Flows && a.Flows
 		reply.Answers = append(reply.Answers, a)
+	}
+	if reply.Service != nil && reply.Service.Faulty() {
+		reply.Flows = false
 	}
 	if q.Try {
 		e.try(ctx, reply, results, from)
@@ -136,7 +144,7 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 
 // answer adds the status and what the kernel holds to a result.
 func (e *Explainer) answer(ctx context.Context, f *result) Answer {
-	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode, manifests: e.Manifests}
+	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode, manifests: e.Manifests, notServed: e.NotServed}
 	if fe := f.decision.Frontend; fe != nil {
 		if s, ok := e.Engine.Frontend(fe.Key); ok {
 			c.status = &s

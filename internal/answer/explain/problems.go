@@ -24,7 +24,7 @@ func (c *composer) addProblems() {
 		c.problem(noSuchService,
 			c.look(fmt.Sprintf("look at it: kubectl -n %s get service %s -o yaml", c.service.Namespace, c.service.Name), "look for it in %s"),
 			"either there is no Service %s, or it is not for this proxy: it is headless (clusterIP: None), of type ExternalName, "+
-				"or labelled service.kubernetes.io/service-proxy-name", c.service)
+				"or %s", c.service, c.notServed)
 	case c.decision.Frontend == nil:
 	case why == plan.SourceRanges:
 		c.sourceRangesProblem()
@@ -56,8 +56,8 @@ func (c *composer) trafficProblems() {
 	case verdict.EndpointResets:
 		c.problem(string(verdict.EndpointResets), pods+", and compare with targetPort of the Service",
 			"%s: nothing listens on the port", c.verdict.Why)
-	case verdict.ForwardingOff, verdict.Firewall:
-		c.problem(string(c.verdict.Cause), c.verdict.Remedy, "%s: connections of such clients get no answer, whatever the endpoints do", c.verdict.Why)
+	case verdict.ForwardingOff, verdict.Firewall, verdict.NoRoute, verdict.ConntrackFull:
+		c.problem(string(c.verdict.Cause), c.verdict.Remedy, "%s: such connections get no answer, whatever the endpoints do", c.verdict.Why)
 	}
 }
 
@@ -176,17 +176,19 @@ func (c *composer) composeMiss() {
 	}
 	c.clientStep()
 	to := c.packet.To
-	switch why := c.decision.Cause; why {
-	case plan.NoSuchPort:
+	switch why := c.decision.Cause; {
+	case why == plan.NoSuchPort && to.Addr.IsLoopback():
+		c.step("frontend", "node ports are not served on loopback addresses here, and packets to them are rejected, because of --reject-localhost-nodeports")
+	case why == plan.NoSuchPort:
 		c.step("frontend", "%s is a ClusterIP in use, and every port of it that no Service has is rejected", to.Addr)
-	case plan.UnusedAddress:
+	case why == plan.UnusedAddress:
 		c.step("frontend", "%s is in a service CIDR, but no Service has it", to.Addr)
 		c.problem(why.String(), "use the ClusterIP that the Service has now: kube-proxy services lists them", "no Service has the address %s", to.Addr)
-	case plan.NoIPv6:
+	case why == plan.NoIPv6:
 		c.step("frontend", "this node does IPv4 only: the proxy does not handle IPv6 packets")
 		c.problem(why.String(), "use an IPv4 address, or switch IPv6 on, on the node (sysctl net.ipv6.conf.all.disable_ipv6=0), and start the proxy again",
 			"%s", why.Text())
-	case plan.NodePortsOnly:
+	case why == plan.NodePortsOnly:
 		c.step("frontend", "%s, port %d/%s, is not a node port: the proxy does not touch the packet", to.Addr, to.Port, to.Protocol)
 		c.problem(why.String(), "connect to a node port, or start the proxy without --sandbox, as root", "%s", why.Text())
 	default:

@@ -144,6 +144,32 @@ func (r *resolver) resolveService() (results []result, omitted int) {
 	return results, omitted
 }
 
+// service judges the Service that a question is about, or the ports of it that are asked for, for
+// clients of all kinds. It returns nil if the question names a client or an address.
+func (r *resolver) service(results []result) *verdict.Service {
+	name := results[0].service
+	svc := r.State.Service(name)
+	if r.question.From != "" || r.target.key.IsValid() || svc == nil || slices.ContainsFunc(results, func(f result) bool { return f.service != name }) {
+		return nil
+	}
+	evidence := r.Evidence(name)
+	var asked []*plan.Frontend
+	for _, f := range evidence.Frontends() {
+		at := slices.IndexFunc(svc.Ports, func(p model.ServicePort) bool { return isOf(f, &p) && r.target.means(&p) })
+		if at >= 0 && (f.Kind == plan.NodePort || r.target.service.Name != "" && !r.target.meansNodePort(&svc.Ports[at])) {
+			asked = append(asked, f)
+		}
+	}
+	if len(asked) == 0 { // which the answer is about
+		return nil
+	}
+	out := r.judge.Frontends(asked)
+	if r.target.port == "" && r.target.proto == 0 {
+		out = r.judge.Service(name, asked)
+	}
+	return &out
+}
+
 // resolveAllPorts resolves all frontends at an address. If there are none, it resolves a
 // packet to port 80, which tells why.
 func (r *resolver) resolveAllPorts(to netip.Addr) (results []result, omitted int) {
@@ -279,7 +305,7 @@ func (r *resolver) bestFrontend(e *plan.Evidence, port *model.ServicePort, famil
 		kinds = append(kinds[1:], plan.ClusterIP)
 	}
 	for _, f := range e.Frontends() {
-		if !isOf(f, port) || f.Family() != family || f.Kind == plan.NodePort && !firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
+		if !isOf(f, port) || f.IsRange() || f.Family() != family || f.Kind == plan.NodePort && !firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
 			continue
 		}
 		if at := slices.Index(kinds, f.Kind); at >= 0 && (best == nil || at < slices.Index(kinds, best.Kind)) {

@@ -50,6 +50,12 @@ type result struct {
 	suggestions []suggestion
 }
 
+// relayed reports whether it is the proxy that accepts the connection of such a packet.
+func (r *result) relayed() bool {
+	f := r.decision.Frontend
+	return f != nil && (f.ProxyConnects || r.decision.Loopback)
+}
+
 // suggestion is something close to what the question asks for.
 type suggestion struct {
 	kind suggestionKind

@@ -25,8 +25,9 @@ func Write(w io.Writer, r *Reply) error {
 		t.Line("THIS MAY BE OUT OF DATE: %s", r.Stale)
 		t.Line("")
 	}
+	others := t.others(r)
 	for i, group := range alike(r.Answers) {
-		if i > 0 {
+		if i > 0 || others {
 			t.Line("")
 		}
 		t.answer(group)
@@ -37,6 +38,43 @@ func Write(w io.Writer, r *Reply) error {
 	}
 	t.advisories(r.Advisories)
 	return t.Lines.Write(w)
+}
+
+// Others returns the verdict on a Service that does not work for clients of another kind than the
+// answers are about, and the kinds to ask about; "" if there is nothing to add.
+func (r *Reply) Others() (headline string, kinds []string) {
+	s := r.Service
+	if s == nil || s.Word == verdict.Works || len(r.Answers) == 0 {
+		return "", nil
+	}
+	p := &r.Answers[0].Packet // a pod that is not recognised is asked for as one
+	asked := cmp.Or(p.Asked, p.From)
+	at := slices.IndexFunc(s.Clients, func(c verdict.Client) bool { return c.From == asked })
+	for _, c := range s.Clients {
+		if same := at >= 0 && c.Word == s.Clients[at].Word && c.Why == s.Clients[at].Why; !same && c.Word != verdict.Works {
+			kinds = append(kinds, c.From)
+		}
+	}
+	if len(kinds) == 0 && s.Cause != verdict.AddressTaken {
+		return "", nil
+	}
+	return strings.ToUpper(s.Word.Text()) + ": " + s.Why, kinds
+}
+
+// others writes that, and reports whether there is something.
+func (t *text) others(r *Reply) bool {
+	headline, kinds := r.Others()
+	if headline == "" {
+		return false
+	}
+	if of := r.Answers[0].Service; of != nil {
+		t.Line("Service %s/%s", of.Namespace, of.Name)
+	}
+	t.Line("%s", headline)
+	for i, kind := range kinds {
+		t.row(once("more", i), "ask with --from %s", kind)
+	}
+	return true
 }
 
 // maxAdvisories is how many are written; status has them all.

@@ -71,7 +71,7 @@ func (e *Explainer) try(ctx context.Context, reply *Reply, results []result, fro
 		if !to.Addr.IsValid() || to.Port == 0 {
 			continue
 		}
-		a.Tried = e.Try(ctx, experiment.Attempt{To: netip.AddrPortFrom(to.Addr, to.Port), Protocol: to.Protocol, From: from})
+		a.Tried = e.Try(ctx, experiment.Attempt{To: netip.AddrPortFrom(to.Addr, to.Port), Protocol: to.Protocol, From: from, Relayed: results[i].relayed()})
 		a.Tried.Compare(a.Verdict)
 		if silence := to.Protocol == model.UDP && a.Tried.Outcome == experiment.Silent; !silence {
 			reply.Flows = a.Tried.Outcome == experiment.Answered

@@ -19,8 +19,8 @@ import (
 const (
 	// maxParallel is how many nodes are asked at a time.
 	maxParallel = 16
-	// patience is how long a node has to answer.
-	patience = 40 * time.Second
+	// answerTimeout is how long a node has to answer.
+	answerTimeout = 40 * time.Second
 	// maxAnswer is how much a node may answer, and maxError how much it may complain. One that
 	// sends more has not answered.
 	maxAnswer = 64 << 20
@@ -63,7 +63,7 @@ func askAll[Reply any](ctx context.Context, c *cluster, pods []pod, field string
 }
 
 func (a *answer[Reply]) ask(ctx context.Context, c *cluster, input []byte, args []string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

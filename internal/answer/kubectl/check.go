@@ -76,8 +76,8 @@ kube-proxy.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.image, "image", "", "Image of Sluice that the node can get. By default that of a pod of Sluice in the cluster.")
-	flags.StringVar(&c.config, "config", "", "File with the configuration that the proxy will have. By default that of the ConfigMap sluice or, without it, kube-proxy.")
+	flags.StringVar(&c.image, "image", "", "Image of Sluice that the node can get. By default the image of a pod of Sluice in the cluster.")
+	flags.StringVar(&c.config, "config", "", "File with the configuration that the proxy will have. By default from the ConfigMap sluice or, without it, kube-proxy.")
 	flags.StringVar(&c.account, "service-account", "", "Service account of the pod, with the rights of a proxy. By default sluice or kube-proxy.")
 	flags.StringVar(&c.mode, "mode", "", "Mode of the proxy, whatever the configuration says.")
 	flags.BoolVar(&c.try, "try", false, "Try the mode even if that loads kernel modules.")

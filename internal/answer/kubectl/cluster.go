@@ -2,24 +2,16 @@ package kubectl
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	typeddiscoveryv1 "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/klog/v2"
-	"k8s.io/streaming/pkg/httpstream"
-	utilexec "k8s.io/utils/exec"
 
 	"sluice/internal/base/printable"
 )
@@ -28,10 +20,23 @@ import (
 // those that took the place of kubeadm's.
 var defaultSelectors = []string{"app.kubernetes.io/name=sluice", "k8s-app=kube-proxy"}
 
+// nameLabel is the label of the chart for pods of a proxy that serves only Services of its name, beside
+// another one.
+const nameLabel = "sluice/service-proxy-name"
+
 // access is how the user reaches the cluster.
 type access struct {
 	kubeconfig, context, namespace string
 	selectors                      []string
+	serviceProxyName               string
+}
+
+// chosen returns the selectors to use: those of the pods of one name, if there is one.
+func (a *access) chosen() []string {
+	if a.serviceProxyName == "" {
+		return a.selectors
+	}
+	return []string{nameLabel + "=" + a.serviceProxyName}
 }
 
 // cluster is the proxies of a cluster.
@@ -59,14 +64,15 @@ func (a *access) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return &cluster{config: config, core: core, discovery: discovery, namespace: a.namespace, selectors: a.selectors}, nil
+	return &cluster{config: config, core: core, discovery: discovery, namespace: a.namespace, selectors: a.chosen()}, nil
 }
 
 // pod is a pod of the proxy.
 type pod struct{ node, name, container, command string }
 
 // pods returns the running pods of the proxy by node, those of one node if it is named.
-// Of several on a node it is the one that the first selector finds.
+// Of several on a node it is the one that the first selector finds, and rather one that serves all Services
+// than one with a name.
 func (c *cluster) pods(ctx context.Context, node string) ([]pod, error) {
 	var all []pod
 	var waiting []string
@@ -75,6 +81,7 @@ func (c *cluster) pods(ctx context.Context, node string) ([]pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods of the proxy: %w", err)
 		}
+		slices.SortStableFunc(list.Items, func(a, b corev1.Pod) int { return strings.Compare(a.Labels[nameLabel], b.Labels[nameLabel]) })
 		for i := range list.Items {
 			p := &list.Items[i]
 			switch known := slices.ContainsFunc(all, func(o pod) bool { return o.node == p.Spec.NodeName }); {
@@ -108,39 +115,4 @@ func podOf(p *corev1.Pod) pod {
 		out.command = container.Command[0]
 	}
 	return out
-}
-
-// exec runs a command of kube-proxy in a pod and returns its exit code. The error says
-// that it could not be run.
-func (c *cluster) exec(ctx context.Context, p pod, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
-	url := c.core.RESTClient().Post().Resource("pods").Namespace(c.namespace).Name(p.name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: p.container, Command: append([]string{p.command}, args...),
-			Stdin: stdin != nil, Stdout: true, Stderr: true,
-		}, scheme.ParameterCodec).URL()
-	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", url)
-	if err != nil {
-		return 0, err
-	}
-	websocket, err := remotecommand.NewWebSocketExecutor(c.config, "GET", url.String())
-	if err != nil {
-		return 0, err
-	}
-	// Proxies between here and the API server may know only one of them.
-	executor, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
-	if err != nil {
-		return 0, err
-	}
-	ctx = klog.NewContext(ctx, logr.Discard()) // what is worth telling is in the error
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
-	var exited utilexec.ExitError
-	if errors.As(err, &exited) && exited.Exited() {
-		return exited.ExitStatus(), nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("run kube-proxy in pod %s: %w", p.name, err)
-	}
-	return 0, nil
 }

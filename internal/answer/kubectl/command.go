@@ -81,6 +81,8 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 	flags.StringVarP(&p.access.namespace, "namespace", "n", systemNamespace, "Namespace of the proxy's pods.")
 	flags.StringSliceVarP(&p.access.selectors, "selector", "l", defaultSelectors,
 		"Labels of the proxy's pods; each selector is tried in turn, for nodes without such a pod.")
+	flags.StringVar(&p.access.serviceProxyName, "service-proxy-name", "",
+		"Ask the proxies that serve only Services of this name, which the chart labels "+nameLabel+".")
 	flags.StringVar(&p.node, "node", "", "Ask the proxy on this node only.")
 	cmd.AddCommand(p.newStatus(), p.newExplain(), p.newServices(), p.newEvents(), p.newDiff(), p.newCheck(), p.newVersion())
 	return cmd
@@ -223,8 +225,12 @@ func writeStatus(w io.Writer, answers []*answer[status.Report]) error {
 		if r.Word != verdict.Serving {
 			word = strings.ToUpper(word)
 		}
+		services := fmt.Sprint(r.Services)
+		if r.ServiceProxyName != "" {
+			services += " of " + r.ServiceProxyName
+		}
 		t.Row(a.pod.node, word, r.Mode, r.Version, printable.Duration(r.Now.Sub(r.Started).Round(time.Second)),
-			fmt.Sprint(r.Services), fmt.Sprint(r.BrokenServices()), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
+			services, fmt.Sprint(r.BrokenServices()), fmt.Sprint(r.Frontends.Failed), fmt.Sprint(r.ProblemCount))
 	}
 	return t.Write(w)
 }
@@ -257,6 +263,9 @@ func writeExplanations(w io.Writer, answers []*answer[explain.Reply]) error {
 	var lines printable.Lines
 	groups := grouped(answers, func(r *explain.Reply) string {
 		var heads []string
+		if others, _ := r.Others(); others != "" {
+			heads = append(heads, "the Service "+others)
+		}
 		for i := range r.Answers {
 			heads = append(heads, subject(&r.Answers[i])+r.Answers[i].Headline())
 		}
@@ -513,8 +522,8 @@ func (c *cluster) followOne(ctx context.Context, p pod, args []string, each func
 	return scanner.Err()
 }
 
-// mostBytes is how much a diff may send to each node.
-const mostBytes = 16 << 20
+// maxBytes is how much a diff may send to each node.
+const maxBytes = 16 << 20
 
 func (p *plugin) newDiff() *cobra.Command {
 	var file string
@@ -552,9 +561,9 @@ func writeDiffs(w io.Writer, answers []*answer[diff.Report]) error {
 // readManifests joins the files of a path to one stream of documents.
 func readManifests(path string, stdin io.Reader) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(io.LimitReader(stdin, mostBytes))
+		return io.ReadAll(io.LimitReader(stdin, maxBytes))
 	}
-	files, err := manifest.ReadFiles(path, mostBytes)
+	files, err := manifest.ReadFiles(path, maxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests: %w", err)
 	}

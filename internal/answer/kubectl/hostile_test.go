@@ -18,6 +18,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
+	protocol "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
 	"sluice/internal/answer/explain"
 	"sluice/internal/observe/verdict"
 )
@@ -39,6 +44,7 @@ const (
 type evilNode struct {
 	t      *testing.T
 	server *httptest.Server
+	old    bool         // it knows SPDY only
 	sent   atomic.Int64 // bytes
 	asked  chan []string
 	gone   chan struct{}
@@ -66,6 +72,10 @@ func newEvilNode(t *testing.T, run func(write func(channel byte, data string) bo
 		case n.asked <- r.URL.Query()["command"]:
 		default: // the test does not want to know
 		}
+		if n.old {
+			n.runOverSPDY(w, r, run)
+			return
+		}
 		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 		conn, buffered, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -83,6 +93,40 @@ func newEvilNode(t *testing.T, run func(write func(channel byte, data string) bo
 	n.server = httptest.NewServer(mux)
 	t.Cleanup(n.server.Close)
 	return n
+}
+
+// runOverSPDY does it with the older protocol, if that is asked for.
+func (n *evilNode) runOverSPDY(w http.ResponseWriter, r *http.Request, run func(write func(channel byte, data string) bool)) {
+	if r.Method != http.MethodPost {
+		http.Error(w, "no WebSockets here", http.StatusBadRequest)
+		return
+	}
+	if _, err := httpstream.Handshake(r, w, []string{protocol.StreamProtocolV4Name}); err != nil {
+		n.t.Error(err)
+		return
+	}
+	const channels = 3
+	opened := make(chan httpstream.Stream, channels)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+		opened <- s
+		return nil
+	})
+	if conn == nil {
+		n.t.Error("the connection is not upgraded")
+		return
+	}
+	defer conn.Close()
+	streams := map[string]httpstream.Stream{}
+	for range channels {
+		s := <-opened
+		streams[s.Headers().Get(corev1.StreamType)] = s
+	}
+	run(func(channel byte, data string) bool {
+		n.sent.Add(int64(len(data)))
+		name := map[byte]string{toStdout: corev1.StreamTypeStdout, toStderr: corev1.StreamTypeStderr, toStatus: corev1.StreamTypeError}[channel]
+		_, err := streams[name].Write([]byte(data))
+		return err == nil
+	})
 }
 
 // frame writes a frame of a WebSocket.
@@ -238,24 +282,42 @@ func TestAnswerOfOneNodeIsWrittenInFull(t *testing.T) {
 	}
 }
 
-// A node that sends without end is not listened to.
+// A node that sends without end is not listened to, on any channel.
 func TestNodesCannotSendWithoutEnd(t *testing.T) {
-	for channel, most := range map[byte]int64{toStdout: maxAnswer, toStderr: maxError} {
-		t.Run(fmt.Sprint(channel), func(t *testing.T) {
-			some := strings.Repeat("A", 1<<20)
-			n := newEvilNode(t, func(write func(byte, string) bool) {
-				for write(channel, some) {
+	for _, old := range []bool{false, true} {
+		for channel, most := range map[byte]int64{toStdout: maxAnswer, toStderr: maxError, toStatus: maxError} {
+			t.Run(fmt.Sprintf("channel %d, SPDY %t", channel, old), func(t *testing.T) {
+				some := strings.Repeat("A", 1<<20)
+				n := newEvilNode(t, func(write func(byte, string) bool) {
+					for write(channel, some) {
+					}
+				})
+				n.old = old
+				for _, q := range [][]string{{"status"}, {"services", "--node", evilName}, {"events", "-f"}} {
+					n.sent.Store(0)
+					code, text := n.run(q...)
+					<-n.gone
+					if old { // it was tried second
+						<-n.gone
+					}
+					// What the network holds is not known.
+					if sent := n.sent.Load(); code != noAnswer || sent > most+32<<20 || len(text) > 2*maxError {
+						t.Errorf("%q ends with %d after %d bytes:\n%.2000s", q, code, sent, text)
+					}
 				}
 			})
-			for _, q := range [][]string{{"status"}, {"services", "--node", evilName}, {"events", "-f"}} {
-				n.sent.Store(0)
-				code, text := n.run(q...)
-				<-n.gone
-				// What the network holds is not known.
-				if sent := n.sent.Load(); code != noAnswer || sent > most+32<<20 || len(text) > 2*maxError {
-					t.Errorf("%q ends with %d after %d bytes:\n%.2000s", q, code, sent, text)
-				}
-			}
-		})
+		}
+	}
+}
+
+// The older protocol gets the same answers.
+func TestAnswersOverSPDY(t *testing.T) {
+	n := newEvilNode(t, func(write func(byte, string) bool) {
+		write(toStdout, `{"services": []}`)
+		write(toStatus, fmt.Sprintf(exited, bad))
+	})
+	n.old = true
+	if code, text := n.run("services"); code != bad {
+		t.Errorf("it ends with %d:\n%s", code, text)
 	}
 }

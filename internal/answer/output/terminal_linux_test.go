@@ -54,7 +54,7 @@ func TestTerminalsAreRecognised(t *testing.T) {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 1024)
-	if err := screen.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := screen.SetReadDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		t.Log(err) // it then waits for as long as the test may take
 	}
 	n, err := screen.Read(buffer)

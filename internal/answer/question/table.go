@@ -36,7 +36,7 @@ var Explain = &Question[explain.Question, explain.Reply]{
 		flags.StringVar(&q.NetNS, "netns", "",
 			"With --try, the network namespace to connect from: its name, its path or the number of a process in it.")
 		flags.StringVar(&q.Interface, "interface", "",
-			"Interface through which the packet arrives. By default the one that leads to the IP of --from.")
+			"Interface through which the packet arrives. By default the one of the route to the IP of --from.")
 	},
 	IsNo: func(_ *explain.Question, r *explain.Reply) bool { return !r.Flows },
 }
@@ -63,8 +63,8 @@ var Services = &Question[listing.Query, listing.List]{
 	Flags: func(flags *pflag.FlagSet, q *listing.Query) {
 		flags.StringVarP(&q.Namespace, "namespace", "n", "", "Only Services in this namespace.")
 		flags.BoolVar(&q.Failing, "failing", false,
-			"Only Services that do not work, or only in part other than by a traffic policy Local, and those of which a "+
-				"part is ignored. The exit code is 1 if there are any.")
+			"Only Services that do not work, work in part (except because of a traffic policy Local), or are "+
+				"partly ignored. The exit code is 1 if there are any.")
 		flags.BoolVar(&q.Top, "top", false,
 			"Measure new and refused connections per second, and list the busiest Services first. Not in modes that do "+
 				"not count connections.")

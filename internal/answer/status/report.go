@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/history"
@@ -31,6 +32,11 @@ type Report struct {
 	Mode    string `json:"mode"`
 	// ModeReason is why the mode is this one, "" if it was configured.
 	ModeReason string `json:"modeReason,omitempty"`
+
+	// ServiceProxyName is the label of the Services that are served, "" for those without, and Serves
+	// says the same in words; "" if all Services without the label are.
+	ServiceProxyName string `json:"serviceProxyName,omitempty"`
+	Serves           string `json:"serves,omitempty"`
 
 	Node    string    `json:"node"`
 	Now     time.Time `json:"now"`
@@ -76,8 +82,10 @@ type Report struct {
 	ByVerdict map[verdict.Word]int `json:"servicesByVerdict,omitempty"`
 	Broken    []Broken             `json:"broken,omitempty"`
 
-	Services  int `json:"services"`
-	Slices    int `json:"slices"`
+	Services int `json:"services"`
+	Slices   int `json:"slices"`
+	// Ejected counts endpoints that get no new connections because they do not answer.
+	Ejected   int `json:"ejectedEndpoints,omitempty"`
 	Endpoints int `json:"endpoints"` // in slices, each as often as it is there
 	// OrphanSlices counts slices of Services that are not known, beside Slices.
 	OrphanSlices int `json:"orphanSlices,omitempty"`
@@ -91,7 +99,7 @@ type Report struct {
 	Advisories []model.Problem `json:"advisories,omitempty"`
 
 	// Draining is what is left of an earlier kube-proxy, nil if nothing is.
-	Draining *Draining `json:"draining,omitempty"`
+	Draining *dataplane.Draining `json:"draining,omitempty"`
 
 	// Relay is what the proxy itself forwards, nil if the kernel forwards all.
 	Relay *Relay `json:"relay,omitempty"`
@@ -177,18 +185,6 @@ type Frontends struct {
 	Failed     int `json:"failed"`
 }
 
-// Draining is what is left of an earlier kube-proxy, for its connections.
-type Draining struct {
-	Connections int       `json:"connections"`
-	Services    int       `json:"services"` // virtual services
-	Until       time.Time `json:"until"`    // connections end then at the latest
-}
-
-func (d *Draining) String() string {
-	return fmt.Sprintf("%s of an earlier kube-proxy at %s, until %s", printable.Count(d.Connections, "connection"),
-		printable.Count(d.Services, "virtual service"), d.Until.UTC().Format("15:04:05 UTC"))
-}
-
 // Relay is what the proxy itself forwards.
 type Relay struct {
 	Connections int `json:"connections"` // of TCP, now
@@ -246,7 +242,7 @@ type Options struct {
 	// Advisories are as in Report; nil for none.
 	Advisories func() []model.Problem
 	// Draining is as in Report; nil for none.
-	Draining func() *Draining
+	Draining func() *dataplane.Draining
 	// Relay is as in Report; nil for none.
 	Relay func() *Relay
 	// Evidence is as in Report; nil for none.
@@ -258,6 +254,7 @@ type Options struct {
 	Addresses func() Addresses
 
 	Version, Mode, ModeReason, Node string
+	ServiceProxyName, Serves        string
 	Clock                           clock.PassiveClock
 }
 
@@ -272,6 +269,7 @@ type Reporter struct {
 func WaitingReport(o Options, started time.Time, reason string) *Report {
 	return &Report{
 		Version: o.Version, Kernel: kernelVersion(), Mode: o.Mode, ModeReason: o.ModeReason, Node: o.Node,
+		ServiceProxyName: o.ServiceProxyName, Serves: o.Serves,
 		Now: o.Clock.Now(), Started: started, Waiting: reason, Proxy: verdict.OfProxy(verdict.Facts{Waiting: reason}),
 	}
 }
@@ -286,6 +284,7 @@ func (r *Reporter) Report() *Report {
 	s := r.Engine.Status()
 	out := &Report{
 		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, ModeReason: r.ModeReason, Node: r.Node,
+		ServiceProxyName: r.ServiceProxyName, Serves: r.Serves,
 		Now: r.Clock.Now(), Started: r.started,
 		Proxy: r.Verdict(), Healthy: !s.LastCommit.IsZero() && !s.Behind(r.Clock.Now()), Leaving: r.Leaving(),
 		Synced: s.Synced, WaitingFor: s.WaitingFor,
@@ -338,6 +337,7 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
+	out.Ejected = v.Desired.EjectedEndpoints()
 	if out.OrphanSlices = v.State.Orphans(); out.OrphanSlices > 0 {
 		for i, s := range v.State.Unlabelled() {
 			if i == maxProblems {

@@ -9,6 +9,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/observe/history"
@@ -69,7 +70,7 @@ func full() *Report {
 		Services: 3, Slices: 4, Endpoints: 5, Frontends: Frontends{45_000, 44_000, 999, 30},
 		Relay:        &Relay{Connections: 1, Limit: 5000},
 		Evidence:     &Evidence{At: now.Add(-2 * time.Second), Interval: 3, Blind: hostileText},
-		Draining:     &Draining{Connections: 7, Services: 1, Until: now.Add(time.Minute)},
+		Draining:     &dataplane.Draining{Connections: 7, Services: 1, Until: now.Add(time.Minute)},
 		Writing:      &Writing{Since: now.Add(-3 * time.Second), Done: 15_000, Total: 45_000, Transactions: 4},
 		FailingSince: now.Add(-time.Minute), LastError: "no buffer space " + hostileText,
 		LastCommit: now.Add(-time.Second), LastVerified: now.Add(-time.Second), ProblemCount: 31,

@@ -21,6 +21,9 @@ func Write(w io.Writer, r *Report) error {
 	t := &text{now: r.Now}
 	t.Line("Sluice %s on node %s: %s mode, kernel %s", r.Version, r.Node, r.Mode, r.Kernel)
 	t.Line("up %s, %s", printable.Duration(r.Now.Sub(r.Started)), r.health())
+	if r.Serves != "" {
+		t.Line("serves %s", r.Serves)
+	}
 	if r.ModeReason != "" {
 		t.Line("%s", r.ModeReason)
 	}
@@ -51,7 +54,10 @@ func Write(w io.Writer, r *Report) error {
 	if words := r.byVerdict(); words != "" {
 		t.row("", "%s", words)
 	}
-	if n := r.OrphanSlices; n > 0 {
+	if r.Ejected > 0 {
+		t.row("", "%s left out because connections are not answered; kube-proxy events says which", printable.Count(r.Ejected, "endpoint"))
+	}
+	if n := r.OrphanSlices; n > 0 && r.ServiceProxyName == "" { // otherwise most are of other proxies' Services
 		t.row("", "%s not used: the label kubernetes.io/service-name is missing, or names no Service", printable.Count(n, "more slice"))
 		if len(r.Unlabelled) > 0 {
 			t.row("", "without the label: %s", printable.List(r.Unlabelled, func(name string) string { return name }))

@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"sluice/internal/answer/status"
+	"sluice/internal/source"
 	"sluice/internal/source/manifest"
 )
 
 // Without Services the page says where it looks for them, and what they look like.
 func TestNoServices(t *testing.T) {
-	source := "manifests in /etc/sluice"
+	from := "manifests in /etc/sluice"
 	w := newWorld(t, func(o *Options) {
 		report := o.Status
 		o.Status = func() *status.Report {
 			r := report()
-			r.Source = source
+			r.Source = from
 			return r
 		}
 	})
@@ -36,7 +37,7 @@ func TestNoServices(t *testing.T) {
 	if err := os.WriteFile(file, []byte(html.UnescapeString(example)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	content, err := manifest.Load(file, "node1")
+	content, err := manifest.Load(file, source.Proxy{NodeName: "node1"})
 	if err != nil || content.Objects != 2 || len(content.Problems) > 0 {
 		t.Fatalf("the example has %+v (%v):\n%s", content, err, example)
 	}
@@ -44,7 +45,7 @@ func TestNoServices(t *testing.T) {
 	served.Sync(content.Events...)
 	wants(t, served.get("/").Body.String(), ">works</span>", "10.96.0.80:80")
 
-	source, w.apiServer = "API server https://192.0.2.1:6443", &status.APIServer{Connected: true}
+	from, w.apiServer = "API server https://192.0.2.1:6443", &status.APIServer{Connected: true}
 	body = w.get("/").Body.String()
 	wants(t, body, "<b>API server https://192.0.2.1:6443</b>", "as soon as the API server has it")
 	if strings.Contains(body, "<pre>") {

@@ -39,7 +39,7 @@ type world struct {
 	collector  *perservice.Collector
 	advisories []model.Problem
 	apiServer  *status.APIServer
-	draining   *status.Draining
+	draining   *dataplane.Draining
 	relay      *status.Relay
 	// answers is what traffic shows of endpoints, nil for nothing.
 	answers func(evidence.To) evidence.Report
@@ -66,7 +66,7 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 	reporter := status.New(status.Options{
 		Engine: w.Engine.Engine, History: history, Verdict: w.verdict, Verdicts: func() map[model.Name]verdict.Service { return w.verdicts() }, Leaving: func() string { return "" },
 		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: c,
-		Draining:   func() *status.Draining { return w.draining },
+		Draining:   func() *dataplane.Draining { return w.draining },
 		Relay:      func() *status.Relay { return w.relay },
 		Advisories: func() []model.Problem { return w.advisories }, APIServer: func() *status.APIServer { return w.apiServer },
 	})
@@ -94,10 +94,7 @@ func (w *world) verdict() verdict.Proxy {
 	return verdict.OfProxy(f)
 }
 
-func (w *world) verdicts() (all map[model.Name]verdict.Service) {
-	w.Engine.Inspect(func(v engine.View) { all = w.judge(v).All() })
-	return all
-}
+func (w *world) verdicts() map[model.Name]verdict.Service { return verdict.All(w.Engine, w.judge) }
 
 // get asks for a page.
 func (w *world) get(target string) *httptest.ResponseRecorder {

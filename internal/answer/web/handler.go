@@ -49,11 +49,11 @@ type Handler struct {
 	mux   *http.ServeMux
 	limit chan struct{}
 
-	meter    *meter
-	recorder recorder
-	census   census
-	verdicts verdicts
-	trials   trials
+	meter       *meter
+	recorder    recorder
+	connections connectionCounts
+	verdicts    verdicts
+	trials      trials
 
 	// last and verdicts are caches, cleared by expiry.
 	last   atomic.Pointer[cluster]
@@ -69,11 +69,11 @@ func New(o Options) *Handler {
 		o.Clock = clock.RealClock{}
 	}
 	h := &Handler{
-		Options: o,
-		mux:     http.NewServeMux(),
-		meter:   newMeter(o.Traffic, o.Logger, o.Clock),
-		limit:   make(chan struct{}, maxConcurrent),
-		census:  census{count: o.Count, log: o.Logger, clock: o.Clock},
+		Options:     o,
+		mux:         http.NewServeMux(),
+		meter:       newMeter(o.Traffic, o.Logger, o.Clock),
+		limit:       make(chan struct{}, maxConcurrent),
+		connections: connectionCounts{count: o.Count, log: o.Logger, clock: o.Clock},
 	}
 	h.expiry = o.Clock.AfterFunc(keepFor, func() {
 		h.last.Store(nil)

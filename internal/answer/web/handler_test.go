@@ -18,6 +18,7 @@ import (
 
 	"sluice/internal/answer/explain"
 	"sluice/internal/answer/status"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
@@ -273,7 +274,7 @@ func TestDrainingIsShown(t *testing.T) {
 	if body := w.get("/").Body.String(); strings.Contains(body, label) {
 		t.Errorf("it drains without a reason:\n%s", body)
 	}
-	w.draining = &status.Draining{Connections: 1234, Services: 5, Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	w.draining = &dataplane.Draining{Connections: 1234, Services: 5, Until: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	body := w.get("/").Body.String()
 	for _, want := range []string{"1234 connections of an earlier kube-proxy at 5 virtual services, until 03:04:05 UTC"} {
 		if !strings.Contains(body, want) {
@@ -352,6 +353,8 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		want         int
 	}{
 		{"GET", "/page/", 404}, {"GET", "/page/overview.html", 404}, {"GET", "/page/../page.go", 404},
+		{"GET", "/..%2f..%2fetc/passwd", 404}, {"GET", "/page/../../etc/passwd", 404}, {"GET", "/page/..%2fpage.go", 404},
+		{"GET", "/page/%2e%2e/%2e%2e/page.go", 404}, {"GET", "/nope%0d%0aX-Evil:1", 404},
 		{"GET", "/service/x", 404}, {"GET", "/index.html", 404},
 		{"POST", "/", 405}, {"DELETE", "/service", 405}, {"PUT", "/page/page.css", 405},
 		{"HEAD", "/", 200},

@@ -144,6 +144,7 @@ func causeText(c verdict.Cause) string {
 		verdict.EndpointSilent: "endpoints do not answer",
 		verdict.EndpointResets: "endpoints refuse connections",
 		verdict.ForwardingOff:  "this node forwards no packets",
+		verdict.ConntrackFull:  "the kernel has no room for new connections",
 		verdict.NoPorts:        "there is no address and port here",
 	}[c]
 }
@@ -155,6 +156,8 @@ var remedies = map[verdict.Cause]string{
 	verdict.EndpointSilent:                        "look whether the pods run, and for a firewall on the way to them",
 	verdict.EndpointResets:                        "compare the port of the endpoints with the one that the pods listen on",
 	verdict.ForwardingOff:                         "run sysctl -w net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1, and make it permanent in /etc/sysctl.d",
+	verdict.NoRoute:                               "look whether the pods exist, and at their network plugin: ip route get shows the route to an address",
+	verdict.ConntrackFull:                         "set conntrack.maxPerCore (--conntrack-max-per-core) higher, or find out with conntrack -L whose connections fill the table",
 	verdict.NoPorts:                               "give it a port and a ClusterIP, or remove it",
 }
 

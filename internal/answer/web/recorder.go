@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -80,39 +81,30 @@ func (r *recorder) record(now time.Time, traffic map[model.Name]services.Rates) 
 	}
 }
 
-// candidate is a Service and how much traffic it has.
-type candidate struct {
-	name model.Name
-	rate float64
-}
-
-// admit adds the Services that have traffic. Where there are too many, the weakest give
-// way to stronger ones.
+// admit adds the Services that have traffic. Of too many, those with the most are recorded; of two
+// with the same, the one that is recorded already.
 func (r *recorder) admit(traffic map[model.Name]services.Rates) {
-	var weakest []candidate // that give way
-	if len(r.series)+len(traffic) > maxRecorded {
-		for name, s := range r.series {
-			weakest = append(weakest, candidate{name, s.mean(r.last)})
-		}
-		slices.SortFunc(weakest, func(a, b candidate) int { return cmp.Compare(a.rate, b.rate) })
-	}
-	var added []candidate
+	rates := make(map[model.Name]float64, len(r.series)+len(traffic))
 	for name, is := range traffic {
-		c := candidate{name, is.Connections + is.Refused.Total()}
-		if r.series[name] == nil && (len(r.series) < maxRecorded || c.rate > weakest[0].rate) {
-			added = append(added, c)
-		}
+		rates[name] = is.Connections + is.Refused.Total()
 	}
-	slices.SortFunc(added, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.rate, a.rate), a.name.Compare(b.name)) })
-	for _, c := range added {
-		if len(r.series) >= maxRecorded {
-			if len(weakest) == 0 || weakest[0].rate >= c.rate {
-				return
-			}
-			delete(r.series, weakest[0].name)
-			weakest = weakest[1:]
+	for name, s := range r.series {
+		rates[name] = s.mean(r.last)
+	}
+	var weak []model.Name
+	if len(rates) > maxRecorded {
+		weak = slices.SortedFunc(maps.Keys(rates), func(a, b model.Name) int {
+			return cmp.Or(cmp.Compare(rates[b], rates[a]), first(r.series[a] != nil, r.series[b] != nil), a.Compare(b))
+		})[maxRecorded:]
+	}
+	for _, name := range weak {
+		delete(rates, name)
+		delete(r.series, name)
+	}
+	for name := range rates {
+		if r.series[name] == nil {
+			r.series[name] = &series{first: r.last + 1}
 		}
-		r.series[c.name] = &series{first: r.last + 1}
 	}
 }
 

@@ -263,7 +263,7 @@ func (s *search) found(w *word, svc *service) bool {
 func (s *search) inFrontend(w *word, f *plan.Frontend) bool {
 	switch {
 	case w.port != 0:
-		return f.Key.Port == w.port
+		return f.Key.Port == w.port || f.IsRange() && f.Ports().Contains(w.port)
 	case strings.Contains(strings.ToLower(f.Port), w.text):
 		return true
 	case w.addr.IsValid() && (f.Addr == w.addr || hasEndpoint(f, w.addr)):
@@ -286,6 +286,10 @@ func appendAddress(b []byte, k plan.Key) []byte {
 		b = strconv.AppendUint(b, uint64(k.Port), 10)
 	} else {
 		b = netip.AddrPortFrom(k.Addr, k.Port).AppendTo(b)
+	}
+	if k.IsRange() {
+		b = append(b, '-')
+		b = strconv.AppendUint(b, uint64(k.Last), 10)
 	}
 	return append(append(b, '/'), k.Protocol.String()...)
 }

@@ -115,7 +115,7 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 		v.listLost(s.lost(svc))
 		s.inspect(func(view engine.View) { v.describe(s, svc, s.judge(view), report.Now) })
 		if !svc.proxied() {
-			v.connections = h.census.read(ctx)
+			v.connections = h.connections.read(ctx)
 		}
 	}
 	v.From = cmp.Or(v.From, plan.PodClient.String())
@@ -178,7 +178,14 @@ func facts(s *service) []fact {
 		out = append(out, fact{"Affinity", "by client address, for " + duration(time.Duration(s.Affinity)*time.Second)})
 	}
 	if s.Filtered {
-		out = append(out, fact{"Admitted", printable.Count(len(s.SourceRanges), "source range")})
+		ranges := printable.Count(len(s.SourceRanges), "source range")
+		switch {
+		case s.FilterAll:
+			ranges += ", at all external addresses"
+		case plan.OpenBeside(s.Service):
+			ranges += ", at load balancer IPs only: everybody may connect to node ports and external IPs"
+		}
+		out = append(out, fact{"Admitted", ranges})
 	}
 	if s.HealthCheckNodePort != 0 {
 		out = append(out, fact{"Health check", fmt.Sprintf("port %d", s.HealthCheckNodePort)})

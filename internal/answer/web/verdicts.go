@@ -10,13 +10,9 @@ import (
 	"sluice/internal/observe/verdict"
 )
 
-const (
-	// chunk is how many Services are judged at a time: planning waits meanwhile.
-	chunk = 256
-	// All Services are judged again after judgeFactor times as long as that takes, because
-	// an open page must cost next to nothing.
-	judgeFactor = 200
-)
+// All Services are judged again after judgeFactor times as long as that takes, because an open
+// page must cost next to nothing.
+const judgeFactor = 200
 
 // verdicts remembers those on all Services.
 type verdicts struct {
@@ -69,7 +65,7 @@ func (h *Handler) verdictsOn(c *cluster) []verdict.Service {
 		}
 		due = append(due, i)
 	}
-	for some := range slices.Chunk(due, chunk) {
+	for some := range slices.Chunk(due, verdict.Portion) {
 		h.Engine.Inspect(func(view engine.View) {
 			judge := h.Judge(view)
 			for _, i := range some {

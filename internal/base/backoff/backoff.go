@@ -2,7 +2,11 @@
 // growing pauses as failures go on.
 package backoff
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-logr/logr"
+)
 
 const (
 	// First is the pause after the first failure. Each further failure doubles
@@ -49,6 +53,21 @@ func (t *Tries) Fail(err error, now time.Time) (pause time.Duration, news bool) 
 	news = text != t.lastError
 	t.lastError = text
 	return pause, news
+}
+
+// Log records a failure to do something, and logs it: in full if the reason differs from the last one,
+// which it reports.
+func (t *Tries) Log(log logr.Logger, err error, now time.Time, doing, remedy string) (news bool) {
+	pause, news := t.Fail(err, now)
+	switch {
+	case !news:
+		log.V(1).Info("Still cannot "+doing, "err", err.Error(), "failures", t.failures, "retry", pause)
+	case remedy == "":
+		log.Error(err, "Cannot "+doing, "retry", pause)
+	default:
+		log.Error(err, "Cannot "+doing, "remedy", remedy, "retry", pause)
+	}
+	return news
 }
 
 // Succeed records a success and resets everything.

@@ -2,10 +2,13 @@ package backoff
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/testkit"
 )
 
 const ms = time.Millisecond
@@ -43,6 +46,21 @@ func TestReasonIsNewOnce(t *testing.T) {
 	}
 	if n := tries.Failures(); n != 5 {
 		t.Errorf("%d failures, want 5", n)
+	}
+}
+
+func TestNewReasonIsLogged(t *testing.T) {
+	var journal testkit.Journal
+	var tries Tries
+	var news []bool
+	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
+		news = append(news, tries.Log(journal.Logger(), errors.New(reason), time.Unix(1000, 0), "listen", "end the other program"))
+	}
+	if diff := cmp.Diff([]bool{true, false, true, false, true}, news); diff != "" {
+		t.Errorf("news (-want +got):\n%s", diff)
+	}
+	if lines := journal.With("Cannot listen"); len(lines) != 3 || !strings.Contains(lines[0], "end the other program") {
+		t.Errorf("reports %q, want three with the remedy", lines)
 	}
 }
 

@@ -34,7 +34,7 @@ const maxLinks = 40
 // link, or a directory on the way to one, may be replaced, as in ConfigMap
 // volumes, and one that does not exist may appear.
 func (s Set) Trail(path string) (real string) {
-	dir, rest := "/", strings.Split(path, "/")
+	dir, rest := split(path)
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
@@ -55,12 +55,19 @@ func (s Set) Trail(path string) (real string) {
 		if links++; links > maxLinks {
 			return step
 		}
+		root, names := split(target)
 		if filepath.IsAbs(target) {
-			dir = "/"
+			dir = root
 		}
-		rest = append(strings.Split(target, "/"), rest...)
+		rest = append(names, rest...)
 	}
 	return dir
+}
+
+// split returns where an absolute path begins, / or a volume of Windows, and the names in a path.
+func split(path string) (root string, names []string) {
+	volume := filepath.VolumeName(path)
+	return volume + string(filepath.Separator), strings.Split(filepath.ToSlash(path[len(volume):]), "/")
 }
 
 // Leaf reports whether a path is selected only as an entry of its directory: it

@@ -2,10 +2,12 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -22,6 +24,7 @@ type Watcher struct {
 	notify *fsnotify.Watcher // nil if not available
 	set    Set
 	added  map[string]fs.FileInfo // watched directories, as they were when added
+	full   bool                   // the machine has no more watches, which was logged
 	logger logr.Logger
 }
 
@@ -153,11 +156,22 @@ func (w *Watcher) add(dir string) bool {
 		w.drop(dir)
 	}
 	if err := w.notify.Add(dir); err != nil {
-		w.logger.V(1).Info("Cannot watch a directory, reading it from time to time only", "directory", dir, "err", err)
+		w.cannotWatch(dir, err)
 		return false
 	}
 	w.added[dir] = info
 	return true
+}
+
+// cannotWatch logs it; that the machine has no more watches is said once, and what helps.
+func (w *Watcher) cannotWatch(dir string, err error) {
+	const message = "Cannot watch a directory, reading it from time to time only"
+	if errors.Is(err, syscall.ENOSPC) && !w.full {
+		w.full = true
+		w.logger.Error(err, message, "directory", dir, "remedy", "raise the sysctl fs.inotify.max_user_watches")
+		return
+	}
+	w.logger.V(1).Info(message, "directory", dir, "err", err)
 }
 
 func (w *Watcher) drop(dir string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ func TestGatherReturnsEachPathOnce(t *testing.T) {
 }
 
 func TestMovedDirectoryIsStillWatched(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("on Windows a watch goes with its directory, and fsnotify does not tell")
+	}
 	top := t.TempDir()
 	dir, away := filepath.Join(top, "dir"), filepath.Join(top, "away")
 	if err := os.Mkdir(dir, 0o755); err != nil {

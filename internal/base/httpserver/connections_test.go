@@ -59,7 +59,7 @@ func dial(t *testing.T, at, say string) net.Conn {
 // ended waits until the server has ended a connection.
 func ended(t *testing.T, c net.Conn) {
 	t.Helper()
-	if err := c.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); isTimeout(err) {
@@ -76,7 +76,7 @@ func get(t *testing.T, at, path string) string {
 	t.Helper()
 	c := dial(t, at, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	defer c.Close()
-	if err := c.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := c.SetReadDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := io.ReadAll(c)
@@ -178,7 +178,7 @@ func TestAnswerMayOutlastTheReadTimeout(t *testing.T) {
 			fmt.Fprint(w, "complete")
 		}
 	})}
-	go func() { served <- Serve(ctx, server, socket, testkit.Patience) }()
+	go func() { served <- Serve(ctx, server, socket, testkit.Timeout) }()
 	if text := get(t, socket.Addr().String(), "/"); !strings.HasSuffix(text, "complete") {
 		t.Errorf("the answer is %q", text)
 	}

@@ -75,7 +75,7 @@ func (s *slow) refuses(t *testing.T) {
 func TestServeDrainsAnswers(t *testing.T) {
 	s := newSlow(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := s.serve(ctx, testkit.Patience)
+	ended := s.serve(ctx, testkit.Timeout)
 	cancel()
 	s.refuses(t)
 	close(s.finish)
@@ -103,7 +103,7 @@ func TestSlowAnswersAreCutOff(t *testing.T) {
 
 func TestBrokenSocketIsReportedAfterDraining(t *testing.T) {
 	s := newSlow(t)
-	ended := s.serve(t.Context(), testkit.Patience)
+	ended := s.serve(t.Context(), testkit.Timeout)
 	s.socket.Close()
 	close(s.finish)
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {

@@ -44,8 +44,9 @@ func Check(path string) error {
 
 // open opens a regular file.
 func open(path string) (f *os.File, size int64, err error) {
-	// Without O_NONBLOCK, opening a pipe would block.
-	if f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
+	// Without O_NONBLOCK, opening a pipe would block, and without O_NOCTTY a terminal could become that
+	// of this process.
+	if f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0); err != nil {
 		return nil, 0, err
 	}
 	info, err := f.Stat()

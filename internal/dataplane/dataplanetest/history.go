@@ -11,11 +11,11 @@ import (
 
 // Desired returns what plan makes of a random cluster. Adjust is the mode's.
 func Desired(rng *rand.Rand, adjust func(*plan.Config)) *plan.Desired {
-	return newHistory(rng, adjust).planner.Desired()
+	return NewHistory(rng, adjust).planner.Desired()
 }
 
-// history is a random cluster that changes.
-type history struct {
+// History is a random cluster that changes.
+type History struct {
 	rng      *rand.Rand
 	topology randomworld.Topology
 	config   plan.Config
@@ -23,31 +23,34 @@ type history struct {
 	planner  *plan.Planner
 }
 
-// newHistory returns a random cluster. Adjust is a mode's, and may be nil.
-func newHistory(rng *rand.Rand, adjust func(*plan.Config)) *history {
+// NewHistory returns a random cluster. Adjust is a mode's, and may be nil.
+func NewHistory(rng *rand.Rand, adjust func(*plan.Config)) *History {
 	topology := randomworld.Example()
 	world := randomworld.Random(rng, topology)
 	if adjust != nil {
 		adjust(&world.Config)
 	}
-	h := &history{rng, topology, world.Config, model.NewState(), plan.New(world.Config)}
+	h := &History{rng, topology, world.Config, model.NewState(), plan.New(world.Config)}
 	h.apply(world.Events())
 	return h
 }
 
-func (h *history) apply(events []model.Event) *plan.Change {
+func (h *History) apply(events []model.Event) *plan.Change {
 	var dirty model.Dirty
 	h.state.Apply(&dirty, events...)
 	return h.planner.Update(h.state, &dirty)
 }
 
-// next makes a random change.
-func (h *history) next() *plan.Change {
+// Desired returns what plan makes of it now.
+func (h *History) Desired() *plan.Desired { return h.planner.Desired() }
+
+// Next makes a random change.
+func (h *History) Next() *plan.Change {
 	return h.apply(randomworld.RandomEvents(h.rng, oracle.FromState(h.config, h.state), h.topology))
 }
 
-// end plans the last state from scratch.
-func (h *history) end() *plan.Desired {
+// End plans the last state from scratch.
+func (h *History) End() *plan.Desired {
 	fresh := plan.New(h.config)
 	fresh.Update(h.state, &model.Dirty{All: true})
 	return fresh.Desired()

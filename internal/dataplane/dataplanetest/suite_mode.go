@@ -28,7 +28,7 @@ func checkRender(t *testing.T, m dataplane.Mode) {
 	render := func(families ...model.Family) string {
 		t.Helper()
 		var b strings.Builder
-		if err := m.Render(&b, variety(m), families); err != nil {
+		if err := m.Render(&b, variety(m), dataplane.RenderOptions{Families: families}); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
 )
@@ -34,7 +35,7 @@ func TestBatchesKeepTrafficWorking(t *testing.T) {
 			h.writes = 0
 			h.onWrite = func() { crowd.checkWaysTo(t, h, stay) }
 			if rng.IntN(2) == 0 {
-				ok(t, d.Apply(ctx, change))
+				ok(t, dataplane.ApplyWhole(ctx, d, change))
 			} else {
 				ok(t, d.Reconcile(ctx, crowd.desired))
 			}

@@ -14,8 +14,8 @@ type chainText struct {
 	// own are the frontends that the next rules are for, and owners those of each rule.
 	own    []plan.Key
 	owners [][]plan.Key
-	// leads are chains of ours that rules jump to.
-	leads []string
+	// jumps are chains of ours that rules jump to.
+	jumps []string
 	// comment is put into the next rule only: it describes the rules from there on.
 	comment string
 }
@@ -28,9 +28,18 @@ func (text *chainText) add(r rule) {
 	text.Text = append(r.appendTo(text.Text), '\n')
 	text.Rules++
 	text.owners = append(text.owners, text.own)
-	if to, ok := r.leadsTo(); ok && !slices.Contains(text.leads, to) {
-		text.leads = append(text.leads, to)
+	if to, ok := r.jumpTarget(); ok && !slices.Contains(text.jumps, to) {
+		text.jumps = append(text.jumps, to)
 	}
+}
+
+// usualRule is how many bytes most rules have.
+const usualRule = 120
+
+// grow makes room for so many more rules.
+func (text *chainText) grow(rules int) {
+	text.Text = slices.Grow(text.Text, rules*usualRule)
+	text.owners = slices.Grow(text.owners, rules)
 }
 
 // chainTexts are the chains of one table that are to be written, by name; nil for those

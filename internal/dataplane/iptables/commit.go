@@ -89,6 +89,7 @@ func (c *commit) possible(frontends iter.Seq[*plan.Frontend]) []*plan.Frontend {
 }
 
 func (c *commit) fail(k plan.Key, err error) {
+	delete(c.result.Left, k)
 	c.failed[k] = fmt.Errorf("iptables refused %s: %w", k, err)
 }
 

@@ -65,6 +65,7 @@ var (
 	_ dataplane.Dataplane        = (*Dataplane)(nil)
 	_ dataplane.Describer        = (*Dataplane)(nil)
 	_ dataplane.ProgressReporter = (*Dataplane)(nil)
+	_ dataplane.Portioner        = (*Dataplane)(nil)
 )
 
 // New reads and writes nothing: Check and Reconcile report what is missing on the
@@ -118,15 +119,48 @@ func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = r
 // locked calls f under the lock.
 func (d *Dataplane) locked(f func()) { d.commits.Locked(f) }
 
-// Bulk says that each change costs a restore, however small it is.
-func (d *Dataplane) Bulk() {}
+// With nft a portion of this size takes about as long as starting iptables-restore, up to some times that
+// if its frontends are in chains with many others, which are written with them.
+const portion = 250
 
-// Apply writes a change.
+// wholeTable is how many portions of a table of legacy are the whole table. Each restore
+// copies that, so that smaller ones would make all changes take longer, and hardly any of them less.
+const wholeTable = 8
+
+// Portion returns how many elements are best written at a time.
+func (d *Dataplane) Portion() int {
+	if d.used != iptables.Legacy {
+		return portion
+	}
+	rules := 0
+	for _, s := range d.states {
+		for _, t := range s.tables {
+			rules = max(rules, t.rules())
+		}
+	}
+	return max(portion, rules/wholeTable)
+}
+
+// programmed returns a frontend as it was last written, nil if it was not.
+func (d *Dataplane) programmed(k plan.Key) *plan.Frontend {
+	for _, s := range d.states {
+		if f := s.frontends[k]; f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// Apply writes a change. With nft it writes a part of large pools: with legacy that takes as long as
+// all of it.
 func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Result {
 	if d.states == nil {
 		return dataplane.Result{Err: dataplane.ErrUnknown}
 	}
 	c := d.beginCommit(true)
+	if d.used != iptables.Legacy {
+		change, c.result.Left = dataplane.Steps(change, d.programmed)
+	}
 	set := c.possible(slices.Values(change.Set))
 	affected := make([]int, len(d.states))
 	for i, s := range d.states {

@@ -249,6 +249,11 @@ func TestProgress(t *testing.T) {
 			s := settings()
 			s.MasqueradeMark = 1 << 15
 			return d.Apply(t.Context(), &plan.Change{Settings: &s})
+		}, 0},
+		{"of another detector of pods", func(d *Dataplane) dataplane.Result {
+			s := settings()
+			s.IPv4, s.IPv6 = plan.Detector{Interface: "cni0"}, plan.Detector{Interface: "cni0"}
+			return d.Apply(t.Context(), &plan.Change{Settings: &s})
 		}, len(desired.Frontends) - 2},
 	}
 	d := newFakeDriver().dataplane(t)

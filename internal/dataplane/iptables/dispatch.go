@@ -34,19 +34,19 @@ func (d *dispatch) leaf(text *chainText, entries []*node) {
 	}
 }
 
-func (d *dispatch) inner(text *chainText, parts []*node) { d.lead(text, parts, leave) }
+func (d *dispatch) inner(text *chainText, parts []*node) { d.jumps(text, parts, leave) }
 
 // root jumps to chains that return, because the tail is for all packets.
 func (d *dispatch) root(text *chainText, entries, parts []*node) {
 	d.leaf(text, entries)
-	d.lead(text, parts, jump)
+	d.jumps(text, parts, jump)
 	text.own = nil
 	for _, r := range d.tail {
 		text.add(r)
 	}
 }
 
-func (d *dispatch) lead(text *chainText, parts []*node, how func(string) string) {
+func (d *dispatch) jumps(text *chainText, parts []*node, how func(string) string) {
 	for _, n := range parts {
 		e := n.prefix.extent(d.addressBits)
 		r := rule{destination: e.address, protocol: e.protocol}

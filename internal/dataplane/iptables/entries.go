@@ -1,6 +1,10 @@
 package iptables
 
-import "sluice/internal/plan"
+import (
+	"slices"
+
+	"sluice/internal/plan"
+)
 
 // forward is the entry, in table nat, of a frontend whose connections go to
 // endpoints.
@@ -35,10 +39,13 @@ type refusal struct {
 	env *environment
 }
 
+// refuses reports whether a rule is needed to refuse connections that take a route.
+func refuses(r *plan.Route) bool { return len(r.Endpoints) == 0 && r.Empty.Verdict != plan.Pass }
+
 // divided reports whether pods and the node meet another verdict than others.
 func (e *refusal) divided() bool {
 	outside := e.f.Outside
-	return outside != nil && len(e.f.Route.Endpoints) == 0 && len(outside.Endpoints) == 0 && outside.Empty != e.f.Route.Empty
+	return outside != nil && refuses(&e.f.Route) && refuses(outside) && outside.Empty != e.f.Route.Empty
 }
 
 func (e *refusal) weight() int {
@@ -46,7 +53,7 @@ func (e *refusal) weight() int {
 	switch {
 	case e.divided():
 		return len(e.env.inside()) + 1
-	case len(e.f.Route.Endpoints) == 0 || outside != nil && len(outside.Endpoints) == 0:
+	case refuses(&e.f.Route) || outside != nil && refuses(outside):
 		return 1
 	}
 	return 0
@@ -59,7 +66,7 @@ func (e *refusal) write(text *chainText) {
 	text.own = []plan.Key{e.f.Key}
 	base := match(e.f)
 	last := e.f.Route.Empty
-	if outside := e.f.Outside; outside != nil && len(outside.Endpoints) == 0 {
+	if outside := e.f.Outside; outside != nil && refuses(outside) {
 		last = outside.Empty
 	}
 	if e.divided() {
@@ -89,8 +96,10 @@ type firewall struct {
 	refusal *refusal
 }
 
-// admits reports whether admitted sources must pass, to be refused further on.
-func (e *firewall) admits() bool { return e.refusal.weight() > 0 }
+// admits reports whether admitted sources must pass, to be refused further on or left alone.
+func (e *firewall) admits() bool {
+	return slices.ContainsFunc(e.f.Routes(), func(r *plan.Route) bool { return len(r.Endpoints) == 0 })
+}
 
 func (e *firewall) weight() int {
 	if e.admits() {
@@ -112,6 +121,32 @@ func (e *firewall) write(text *chainText) {
 	r.comment = idOf(e.f).String() + " admits certain sources only"
 	r.target = "-j DROP"
 	text.add(r)
+}
+
+// portFirewall is the entry, in table filter, of a node port with source ranges, at which
+// connections that were not translated are dropped, or refused where the source is admitted.
+type portFirewall struct {
+	*refusal
+	chain string // drops what is not admitted
+}
+
+func (e *portFirewall) weight() int { return 1 + e.refusal.weight() }
+
+func (e *portFirewall) write(text *chainText) {
+	text.own = []plan.Key{e.f.Key}
+	r := match(e.f)
+	r.target = jump(e.chain)
+	text.add(r)
+	e.refusal.write(text)
+}
+
+func (e *portFirewall) writeChain(out chainTexts) {
+	text := out.begin(e.chain)
+	text.own, text.comment = []plan.Key{e.f.Key}, commentOf(e.f)
+	for _, s := range e.f.Sources {
+		text.add(rule{source: s, target: jump("RETURN")})
+	}
+	text.add(rule{comment: idOf(e.f).String() + " admits certain sources only", target: "-j DROP"})
 }
 
 // match matches the packets to a frontend.

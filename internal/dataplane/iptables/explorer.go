@@ -126,7 +126,7 @@ func (e *explorer) follow(v visit, r *listedRule) bool {
 	switch {
 	case r.target == nodePortIPsChain && !e.at.NodePort():
 		return false
-	case leadsOn(r.target):
+	case isDispatch(r.target):
 		return e.enter(v.table, r.target, v.inside)
 	case !servesOne(v.chain) && !r.names(e.at):
 		return false // for all frontends

@@ -30,12 +30,11 @@ func ofFamily(family model.Family, frontends []*plan.Frontend) iter.Seq[*plan.Fr
 	return dataplane.OfFamily(family, (*plan.Frontend).Family, slices.Values(frontends))
 }
 
-// affected counts the frontends that a change concerns. The settings are in the
-// rules of all.
+// affected counts the frontends that a change concerns.
 func (s *familyState) affected(set []*plan.Frontend, change *plan.Change) int {
 	n := dataplane.Count(ofFamily(s.family, set)) +
 		dataplane.Count(dataplane.OfFamily(s.family, plan.Key.Family, slices.Values(change.Removed)))
-	if change.Settings != nil {
+	if change.Settings != nil && s.concernsAll(*change.Settings) {
 		n = max(n, len(s.frontends))
 	}
 	return n

@@ -18,7 +18,16 @@ type group struct {
 	pools     []*pool
 	routings  []*routing
 	entries   []treeEntry
-	chains    []func(chainTexts) // write those that are in no dispatch tree
+	// chains write the chains of table nat that are in no dispatch tree, firewalls those of
+	// table filter.
+	chains, firewalls []func(chainTexts)
+}
+
+func (g *group) chainsIn(table string) []func(chainTexts) {
+	if table == filter {
+		return g.firewalls
+	}
+	return g.chains
 }
 
 // treeEntry is an entry of a dispatch tree.
@@ -141,9 +150,16 @@ func (g *group) addEntries(f *plan.Frontend, rt *routing, env *environment) {
 			}
 		})
 	}
-	add(filterTree, refusal)
-	if f.Filtered {
+	switch {
+	case f.Filtered && f.NodePort():
+		fw := &portFirewall{refusal, g.id.hashed(firewallPortPrefix, f.Key.String())}
+		add(filterTree, fw)
+		g.firewalls = append(g.firewalls, fw.writeChain)
+	case f.Filtered:
+		add(filterTree, refusal)
 		add(firewallTree, &firewall{f, refusal})
+	default:
+		add(filterTree, refusal)
 	}
 }
 

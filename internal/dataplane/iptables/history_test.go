@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
@@ -45,7 +46,7 @@ func TestTreesDoNotDependOnHistory(t *testing.T) {
 		}
 		ok(t, incremental.Reconcile(ctx, crowd.desired))
 		for range 1 + rng.IntN(8) {
-			ok(t, incremental.Apply(ctx, crowd.change()))
+			ok(t, dataplane.ApplyWhole(ctx, incremental, crowd.change()))
 		}
 		ok(t, scratch.Reconcile(ctx, crowd.desired))
 		if hs.dump() != hi.dump() {

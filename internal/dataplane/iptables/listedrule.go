@@ -94,15 +94,15 @@ func (r *listedRule) names(at dataplane.Destination) bool {
 	return r.port == at.Port && r.last == at.Port && r.destination.IsValid() != at.NodePort()
 }
 
-// leadsOn reports whether packets look for their frontend in a chain.
-func leadsOn(chain string) bool {
+// isDispatch reports whether packets look for their frontend in a chain.
+func isDispatch(chain string) bool {
 	return slices.Contains([]string{nodePortIPsChain, nodePortsChain, refusedPortsChain}, chain) ||
 		slices.ContainsFunc(treePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }
 
 // servesOne reports whether a chain belongs to one service port.
 func servesOne(chain string) bool {
-	return isPool(chain) || isAdmission(chain) || strings.HasPrefix(chain, routePrefix)
+	return isPool(chain) || isAdmission(chain) || strings.HasPrefix(chain, routePrefix) || strings.HasPrefix(chain, firewallPortPrefix)
 }
 
 func isPool(chain string) bool      { return strings.HasPrefix(chain, poolPrefix) }

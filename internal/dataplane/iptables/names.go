@@ -62,6 +62,8 @@ const (
 	poolPrefix  = "KUBE-POOL-"  // a pool of endpoints
 	routePrefix = "KUBE-ROUTE-" // which senders go to which pool
 	admitPrefix = "KUBE-ADMIT-" // admits sources
+
+	firewallPortPrefix = "KUBE-FWPORT-" // drops sources at a node port
 )
 
 // endpointPrefix is the prefix of the names of lists of clients.
@@ -71,7 +73,7 @@ const endpointPrefix = "KUBE-SEP-"
 var upstreamPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-"}
 
 // hashedPrefixes are ours and upstream's.
-var hashedPrefixes = append([]string{poolPrefix, routePrefix, admitPrefix}, upstreamPrefixes...)
+var hashedPrefixes = append([]string{poolPrefix, routePrefix, admitPrefix, firewallPortPrefix}, upstreamPrefixes...)
 
 const (
 	hashLen    = 16

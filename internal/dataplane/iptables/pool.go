@@ -60,8 +60,8 @@ func (p *pool) big() bool { return p.rules() > poolRules }
 // if the protocol is known.
 func (p *pool) base() rule { return rule{protocol: protocolName(p.id.protocol)} }
 
-// lead writes rules that take packets to the pool.
-func (p *pool) lead(text *chainText, base rule) {
+// jump writes rules that take packets to the pool.
+func (p *pool) jump(text *chainText, base rule) {
 	if p.chain != "" {
 		base.target = jump(p.chain)
 		text.add(base)
@@ -98,10 +98,14 @@ func (p *pool) writeChains(out chainTexts) {
 	if p.affinity > 0 {
 		kinds = append(kinds, recall{p})
 	}
+	keys, entries := make([]treeKey, len(p.endpoints)), make([]endpoint, len(p.endpoints))
+	for i, e := range p.endpoints {
+		keys[i], entries[i] = endpointKey(e.AddrPort), entryOf(e)
+	}
 	for _, kind := range kinds {
 		t := newTree(kind, poolRules)
-		for _, e := range p.endpoints {
-			t.set(endpointKey(e.AddrPort), entryOf(e))
+		for i := range entries {
+			t.set(keys[i], &entries[i])
 		}
 		t.layout(out)
 	}
@@ -149,9 +153,10 @@ func (c choice) chainName(p prefix) string { return c.partName("", p) }
 
 func (c choice) leaf(text *chainText, entries []*node) {
 	text.own = c.keys
+	text.grow(len(entries))
 	left := shareOf(entries)
 	for _, n := range entries {
-		c.choose(text, c.base(), n.entry.(endpoint), left)
+		c.choose(text, c.base(), *n.entry.(*endpoint), left)
 		left -= n.share
 	}
 }
@@ -190,8 +195,9 @@ func (r recall) chainName(p prefix) string { return r.partName(recallPart, p) }
 
 func (r recall) leaf(text *chainText, entries []*node) {
 	text.own = r.keys
+	text.grow(len(entries))
 	for _, n := range entries {
-		r.recall(text, r.base(), n.entry.(endpoint))
+		r.recall(text, r.base(), *n.entry.(*endpoint))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -18,8 +19,8 @@ var current = iptables.Features{RandomFully: true, BPF: true}
 
 // Render writes the input that Reconcile gives to iptables-restore for an empty
 // kernel, for some families. It is deterministic.
-func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
-	return render(w, desired, families, current)
+func Render(w io.Writer, desired *plan.Desired, o dataplane.RenderOptions) error {
+	return render(w, desired, o.Families, current)
 }
 
 func render(w io.Writer, desired *plan.Desired, families []model.Family, features iptables.Features) error {

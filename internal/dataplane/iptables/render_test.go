@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/model"
@@ -78,7 +79,7 @@ func (k *kernel) checkRendered(d *Dataplane, desired *plan.Desired) {
 	}
 	for _, f := range model.Families {
 		var text strings.Builder
-		if err := Render(&text, desired, []model.Family{f}); err != nil {
+		if err := Render(&text, desired, dataplane.RenderOptions{Families: []model.Family{f}}); err != nil {
 			k.t.Fatal(err)
 		}
 		k.run(text.String(), iptables.Command(f)+"-"+k.variant.String()+"-restore", "--noflush", "--test")

@@ -46,7 +46,7 @@ func (rt *routing) write(text *chainText, base rule) {
 		text.add(r)
 	}
 	if rt.outside == nil {
-		rt.route.lead(text, base)
+		rt.route.jump(text, base)
 		return
 	}
 	for _, from := range rt.env.inside() {
@@ -56,7 +56,7 @@ func (rt *routing) write(text *chainText, base rule) {
 			text.add(r)
 			continue
 		}
-		rt.route.lead(text, r)
+		rt.route.jump(text, r)
 	}
-	rt.outside.lead(text, base)
+	rt.outside.jump(text, base)
 }

@@ -77,8 +77,8 @@ func jump(chain string) string { return "-j " + chain }
 // concern the packet.
 func leave(chain string) string { return "-g " + chain }
 
-// leadsTo is the chain of ours that the rule leads to, if any.
-func (r *rule) leadsTo() (chain string, any bool) {
+// jumpTarget is the chain of ours that the rule jumps or goes to, if any.
+func (r *rule) jumpTarget() (chain string, any bool) {
 	const option = len("-j ")
 	if len(r.target) <= option || !strings.HasPrefix(r.target[option:], ourPrefix) {
 		return "", false
@@ -86,14 +86,32 @@ func (r *rule) leadsTo() (chain string, any bool) {
 	return r.target[option:], true
 }
 
-func dnat(to netip.AddrPort) string { return "-j DNAT --to-destination " + to.String() }
+func dnat(to netip.AddrPort) string {
+	var room [64]byte // pools have very many
+	return string(to.AppendTo(append(room[:0], "-j DNAT --to-destination "...)))
+}
 
 // chance matches that share of packets, nothing for all of them. The kernel has
 // probabilities as multiples of 2^-31, and iptables-save prints those.
 func chance(part, of int) string {
-	if part >= of {
+	switch {
+	case part >= of:
 		return ""
+	case part == 1 && of < len(oneOf):
+		return oneOf[of]
 	}
+	return probability(part, of)
+}
+
+// oneOf are the chances of one among so many, for endpoints without weights, of which there are very many.
+var oneOf = func() (out [poolRules + 1]string) {
+	for of := 2; of < len(out); of++ {
+		out[of] = probability(1, of)
+	}
+	return out
+}()
+
+func probability(part, of int) string {
 	const unit = 1 << 31
 	p := math.Round(unit*float64(part)/float64(of)) / unit
 	return " -m statistic --mode random --probability " + strconv.FormatFloat(p, 'f', 11, 64)

@@ -26,12 +26,18 @@ type ruleset struct {
 	frontends map[plan.Key]*plan.Frontend
 
 	// changed are the groups to be laid out, and chains the names of those in no dispatch
-	// tree that were, all in table nat.
+	// tree that were.
 	changed     map[portID]bool
-	chains      map[portID][]string
+	chains      map[groupTable][]string
 	settingsNew bool
 	// out are chains that were laid out and are not in the kernel yet, by table.
 	out map[string]chainTexts
+}
+
+// groupTable is the part of a group in a table.
+type groupTable struct {
+	id    portID
+	table string
 }
 
 func newRuleset(family model.Family, features iptables.Features) *ruleset {
@@ -43,7 +49,7 @@ func newRuleset(family model.Family, features iptables.Features) *ruleset {
 		hairpins:  map[netip.Addr]int{},
 		frontends: map[plan.Key]*plan.Frontend{},
 		changed:   map[portID]bool{},
-		chains:    map[portID][]string{},
+		chains:    map[groupTable][]string{},
 		out:       map[string]chainTexts{nat: {}, filter: {}, mangle: {}},
 	}
 }
@@ -61,17 +67,26 @@ func (rs *ruleset) apply(change *plan.Change) {
 	}
 }
 
-// configure takes over new settings. All groups are made again: the detector of pods
-// is in many rules.
+// configure takes over new settings. All groups are made again if there is another detector of pods,
+// which is in many rules. It is part of the configuration: a node whose addresses change keeps it.
 func (rs *ruleset) configure(settings plan.Settings) {
+	same := !rs.concernsAll(settings)
 	rs.settings, rs.settingsNew = settings, true
-	rs.env = &environment{words: words[rs.family], detector: settings.Detector(rs.family)}
 	for tree, to := range nodePortTrees {
 		rs.setNodePortIPs(rs.trees[tree], to)
 	}
+	if same {
+		return
+	}
+	rs.env = &environment{words: words[rs.family], detector: settings.Detector(rs.family)}
 	for _, g := range rs.groups {
 		rs.replace(g.id, newGroup(g.id, g.frontends, rs.env))
 	}
+}
+
+// concernsAll reports whether settings are in the rules of all frontends in another way than now.
+func (rs *ruleset) concernsAll(settings plan.Settings) bool {
+	return rs.env == nil || !rs.env.detector.Same(settings.Detector(rs.family))
 }
 
 // nodePortTrees select the addresses of node ports, and lead to these chains.
@@ -182,18 +197,20 @@ func (rs *ruleset) layout() {
 
 // layoutGroup lays out the chains of a service port that are in no dispatch tree.
 func (rs *ruleset) layoutGroup(id portID) {
-	texts := chainTexts{}
-	for _, name := range rs.chains[id] {
-		texts[name] = nil
-	}
-	delete(rs.chains, id)
-	if g := rs.groups[id]; g != nil {
-		for _, write := range g.chains {
-			write(texts)
+	for _, table := range []string{nat, filter} {
+		texts, at := chainTexts{}, groupTable{id, table}
+		for _, name := range rs.chains[at] {
+			texts[name] = nil
 		}
+		delete(rs.chains, at)
+		if g := rs.groups[id]; g != nil {
+			for _, write := range g.chainsIn(table) {
+				write(texts)
+			}
+		}
+		for _, text := range texts.sorted() {
+			rs.chains[at] = append(rs.chains[at], text.Name)
+		}
+		maps.Copy(rs.out[table], texts)
 	}
-	for _, text := range texts.sorted() {
-		rs.chains[id] = append(rs.chains[id], text.Name)
-	}
-	maps.Copy(rs.out[nat], texts)
 }

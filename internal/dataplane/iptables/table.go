@@ -108,7 +108,7 @@ func (t *table) absent(out chainTexts) []*iptables.Chain {
 			return
 		}
 		seen[c.Name] = true
-		for _, to := range c.leads {
+		for _, to := range c.jumps {
 			if next := out[to]; next != nil {
 				visit(next)
 			}

@@ -33,7 +33,16 @@ func serviceKey(a netip.Addr, p model.Protocol, port uint16) treeKey {
 
 // endpointKey is a key in a tree of endpoints.
 func endpointKey(e netip.AddrPort) treeKey {
-	return treeKey(binary.BigEndian.AppendUint16(e.Addr().AsSlice(), e.Port()))
+	var room [16 + 2]byte // a pool has very many
+	b := room[:0]
+	if ip := e.Addr(); ip.Is4() {
+		four := ip.As4()
+		b = append(b, four[:]...)
+	} else {
+		six := ip.As16()
+		b = append(b, six[:]...)
+	}
+	return treeKey(binary.BigEndian.AppendUint16(b, e.Port()))
 }
 
 func (key treeKey) bit(i int) int { return int(key[i/8]>>(7-i%8)) & 1 }

@@ -93,7 +93,7 @@ func (c *commit) removeEmpty(ctx context.Context, t *table, names []string) erro
 
 // giveUp leaves a chain alone until others have written.
 func (c *commit) giveUp(t *table, name string, err error) {
-	c.d.logger.Info("A chain that is no longer used cannot be removed, another rule may lead to it",
+	c.d.logger.Info("A chain that is no longer used cannot be removed, another rule may jump to it",
 		"table", t.String(), "chain", name, "reason", err.Error())
 	c.d.locked(func() {
 		delete(t.surplus, name)

@@ -283,7 +283,7 @@ func (c *commit) adopt(ctx context.Context) error {
 			continue
 		}
 		at := plan.Key{Addr: k.Addr, Port: k.Port, Protocol: model.Protocol(k.Protocol)}
-		f, _ := plan.Lookup(c.d.frontends, &c.d.settings, at, func(netip.Addr) bool { return false })
+		f, _ := plan.Lookup(c.d.frontends, nil, &c.d.settings, at, func(netip.Addr) bool { return false })
 		s := &server{Service: found, frontend: f} // nil if it is gone
 		c.d.addServer(s)
 		c.touch(s)

@@ -179,12 +179,12 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		if len(c.failed) == 0 {
 			return d.Dataplane.Reconcile(ctx, desired)
 		}
-		some := *desired
-		some.Frontends = maps.Clone(desired.Frontends)
+		rest := *desired
+		rest.Frontends = maps.Clone(desired.Frontends)
 		for k := range c.failed {
-			delete(some.Frontends, k)
+			delete(rest.Frontends, k)
 		}
-		return d.Dataplane.Reconcile(ctx, &some)
+		return d.Dataplane.Reconcile(ctx, &rest)
 	})
 }
 
@@ -220,12 +220,12 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 		if len(c.failed) == 0 {
 			return dataplane.ApplyWhole(ctx, d.Dataplane, change)
 		}
-		some := *change
-		some.Set = slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
+		rest := *change
+		rest.Set = slices.DeleteFunc(slices.Clone(change.Set), func(f *plan.Frontend) bool {
 			_, failed := c.failed[f.Key]
 			return failed
 		})
-		return dataplane.ApplyWhole(ctx, d.Dataplane, &some)
+		return dataplane.ApplyWhole(ctx, d.Dataplane, &rest)
 	})
 	for k := range result.Failed {
 		delete(left, k)

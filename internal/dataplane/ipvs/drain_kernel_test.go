@@ -294,14 +294,14 @@ func connect(t *testing.T, from *netnstest.Namespace, name, to string) *held {
 	t.Helper()
 	h := &held{name: name + " to " + to}
 	err := from.Do(func() (err error) {
-		h.Conn, err = net.DialTimeout("tcp", to, testkit.Scaled(testkit.Patience))
+		h.Conn, err = net.DialTimeout("tcp", to, testkit.Scaled(testkit.Timeout))
 		return err
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", h.name, err)
 	}
 	t.Cleanup(func() { h.Close() })
-	h.SetDeadline(testkit.Deadline(testkit.Patience))
+	h.SetDeadline(testkit.Deadline(testkit.Timeout))
 	h.lines = bufio.NewReader(h)
 	line, err := h.lines.ReadString('\n')
 	if err != nil {
@@ -313,7 +313,7 @@ func connect(t *testing.T, from *netnstest.Namespace, name, to string) *held {
 
 // ask sends a line over the connection and waits for it to come back.
 func (h *held) ask() error {
-	h.SetDeadline(testkit.Deadline(testkit.Patience))
+	h.SetDeadline(testkit.Deadline(testkit.Timeout))
 	if _, err := fmt.Fprintln(h, "still there?"); err != nil {
 		return fmt.Errorf("%s: %w", h.name, err)
 	}

@@ -23,12 +23,15 @@ var Mode = dataplane.Mode{
 	Detect:  leftover.Detect,
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
+		c.CanEject = true
+		c.PortRanges = true // by the rules: the balancer has a server for each port
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev, model.LeastConnections)
 		c.Balancer = plan.Balancer{Name: "IPVS", Default: cmp.Or(c.Balancer.Default, defaultScheduler)}
 		c.KnownNodePortIPs = true
 	},
 	Configuration: dataplane.Configuration{
 		Section:           "ipvs",
+		Gate:              "KubeProxyIPVS",
 		MasqueradeSection: "iptables",
 	},
 	// The metric counts what upstream does with iptables in this mode: here it stays 0.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
@@ -38,7 +39,7 @@ func TestRenderedIsWhatIpvsadmSaves(t *testing.T) {
 		k.run("ipvsadm -C")
 		dataplanetest.OK(t, d.Reconcile(t.Context(), desired))
 		var rendered bytes.Buffer
-		if err := Render(&rendered, desired, model.Families[:]); err != nil {
+		if err := Render(&rendered, desired, dataplane.RenderOptions{Families: model.Families[:]}); err != nil {
 			t.Fatal(err)
 		}
 		want := commands(rendered.String())

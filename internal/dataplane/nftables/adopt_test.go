@@ -323,7 +323,7 @@ func TestKilledAtEachStepOfAnUpgrade(t *testing.T) {
 func renamed(t *testing.T, name string, live bool) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Render(&b, variety(), []model.Family{model.IPv4}); err != nil {
+	if err := Render(&b, variety(), dataplane.RenderOptions{Families: []model.Family{model.IPv4}}); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Replace(b.String(), "table ip "+tableNames[0]+" {", "table ip "+name+" {", 1)

@@ -95,15 +95,14 @@ func (f *frontend) affinePools() [2]affinePool {
 
 // affine is the endpoints that clients may have affinity to, in cluster or local pools.
 type affine struct {
-	clients   string // the map of clients
 	endpoints *nft.Members[affineEndpoint]
 	// gained are endpoints that came from the other kind of pool. Clients keep their
 	// affinity to them: the traffic policy changed, not the endpoint.
 	gained map[affineEndpoint]struct{}
 }
 
-func newAffine(t nft.Table, clients, endpoints string) *affine {
-	return &affine{clients, nft.NewMembers(t, endpoints, affineEndpoints, 0), map[affineEndpoint]struct{}{}}
+func newAffine(t nft.Table, endpoints string) *affine {
+	return &affine{nft.NewMembers(t, endpoints, affineEndpoints, 0), map[affineEndpoint]struct{}{}}
 }
 
 // affine returns that of local pools, or of cluster pools.
@@ -127,7 +126,7 @@ func (t *table) replaceAffine(old, new affinePool) {
 
 func (t *table) changeAffine(id affinityID, local bool, old, new []plan.Endpoint) {
 	pool, other := t.affine(local), t.affine(!local)
-	for gone, come := range plan.MergeEndpoints(old, new) {
+	for gone, come := range plan.DifferentEndpoints(old, new) {
 		switch {
 		case come == nil:
 			pool.endpoints.Release(affineEndpoint{id, gone.AddrPort})

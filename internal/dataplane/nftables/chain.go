@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type chain struct {
 	// For balance and entry chains: which maps they use, how an endpoint is chosen,
 	// and how many slots the pool has.
 	nodePort, local, sticky bool
+	ports                   model.PortRange // of a frontend that has a range of them
 	choice                  choice
 	size                    int
 	target                  *Target // of choice byTarget
@@ -37,6 +39,7 @@ type chain struct {
 	port     affinityID
 	protocol model.Protocol
 	seconds  uint32
+	part     uint8 // of remembered
 }
 
 // choice is how a slot is chosen.
@@ -44,6 +47,7 @@ type choice uint8
 
 const (
 	atRandom choice = iota
+	fromMany        // at random, in pools of several sizes up to the chain's
 	inTurn          // the next one; the chain's rule has the counter
 	byClient        // by the client's address
 	byPool          // likewise, among those of a pool that frontends share
@@ -63,8 +67,23 @@ func (c *chain) choose(f *plan.Frontend, r *plan.Route, target *Target) {
 		c.choice = byClient
 	case r.Algorithm == model.RoundRobin:
 		c.choice, c.port = inTurn, turnOf(f)
+	case c.size > largePool && anySlot(r):
+		c.choice, c.size = fromMany, roundedUp(c.size)
 	}
 }
+
+// largePool is from how many endpoints on a chain is for pools of several sizes. For a chain of a pool that
+// changes its size the kernel would look at all endpoints.
+const largePool = 1024
+
+// roundedUp returns the size of the chain for a large pool: sizes are an eighth or less apart.
+func roundedUp(size int) int {
+	step := stepTo(size)
+	return (size + step - 1) / step * step
+}
+
+// stepTo is the distance from the next smaller size of chains.
+func stepTo(size int) int { return 1 << (bits.Len(uint(size-1)) - 1) / 8 }
 
 // turnOf identifies a frontend as affinityOf does a service port.
 func turnOf(f *plan.Frontend) affinityID {
@@ -89,7 +108,9 @@ const (
 	dispatch       // finds the frontend
 	reject         // rejects
 	drop           // not a chain: the verdict
+	pass           // not a chain either: leaves the packet alone
 	dropSource     // drops what the source ranges do not admit, and counts
+	dropPortSource // the same for node ports
 	mark           // requests masquerading
 	markOffCluster // requests it unless the source is a pod
 	masqueraded    // clears the mark and masquerades
@@ -99,6 +120,10 @@ const (
 	recall         // sends a client to its remembered endpoint, if any
 	remembering    // finds the frontend again, to remember the client's endpoint
 	remember       // remembers it
+	remembered     // not a chain: a clientMap
+	findRange      // finds the range of a port
+	inRange        // finds the frontend of a range
+	rangeSet       // not a chain: a set of ranges
 )
 
 var fixedNames = map[kind]string{
@@ -112,12 +137,15 @@ var fixedNames = map[kind]string{
 	dispatch:            "dispatch",
 	reject:              "refuse", // "reject" and "masquerade" are keywords of nft
 	drop:                "drop!",  // not a chain, and not a possible name of one
+	pass:                "pass!",
 	dropSource:          "drop-source",
+	dropPortSource:      "drop-nodeport-source",
 	mark:                "mark-for-masquerade",
 	markOffCluster:      "mark-off-cluster",
 	masqueraded:         "masquerade-marked",
 	unknown:             "unknown-cluster-ips",
 	remembering:         "remember",
+	findRange:           "find-range",
 }
 
 // name is unique for a description.
@@ -125,6 +153,12 @@ func (c chain) name() string {
 	switch c.kind {
 	case targetInput:
 		return c.target.Input.Name
+	case rangeSet:
+		return mapMark + rangeSetNames[c.part]
+	case inRange:
+		return rangeChainPrefix + c.ports.String()
+	case dropSource:
+		return fixedNames[dropSource] + c.rangeName()
 	case balance:
 		return c.pool()
 	case entry:
@@ -148,7 +182,7 @@ func (c chain) name() string {
 			if c.nodePort {
 				b.WriteString("nodeport-")
 			}
-			b.WriteString(c.verdict.String())
+			b.WriteString(c.verdict.String() + c.rangeName())
 		} else {
 			b.WriteString(c.pool())
 		}
@@ -163,6 +197,8 @@ func (c chain) name() string {
 		return fmt.Sprintf("recall-%016x", uint64(c.port))
 	case remember:
 		return fmt.Sprintf("remember-%016x-%d", uint64(c.port), c.seconds)
+	case remembered:
+		return mapMark + c.clientMap().name()
 	}
 	return fixedNames[c.kind]
 }
@@ -180,6 +216,8 @@ func (c chain) pool() string {
 		b.WriteString(c.target.Name)
 	case atRandom:
 		fmt.Fprintf(&b, "lb-%d", c.size)
+	case fromMany:
+		fmt.Fprintf(&b, "lb-%d-to-%d", c.size-stepTo(c.size)+1, c.size)
 	case byClient:
 		fmt.Fprintf(&b, "hash-%d", c.size)
 	case byPool:
@@ -190,7 +228,18 @@ func (c chain) pool() string {
 	if c.sticky {
 		b.WriteString("-sticky")
 	}
-	return b.String()
+	return b.String() + c.rangeName()
+}
+
+// ranged reports whether the chain is for frontends with that range of ports.
+func (c chain) ranged() bool { return c.ports != model.PortRange{} }
+
+// rangeName is the end of the names of these.
+func (c chain) rangeName() string {
+	if !c.ranged() {
+		return ""
+	}
+	return "-of-" + c.ports.String()
 }
 
 // next is the chain that an entry chain leads to.
@@ -199,7 +248,7 @@ func (c chain) next() chain {
 	case c.choice == byTarget:
 		return chain{kind: balance, choice: byTarget, size: 1, target: c.target, local: c.local}
 	case c.size > 0:
-		return chain{kind: balance, nodePort: c.nodePort, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
+		return chain{kind: balance, nodePort: c.nodePort, ports: c.ports, local: c.local, sticky: c.sticky, choice: c.choice, size: c.size, port: c.port}
 	}
 	return verdictChain(c.verdict)
 }
@@ -213,19 +262,26 @@ func (c chain) direct() chain {
 }
 
 func verdictChain(v plan.Verdict) chain {
-	if v == plan.Drop {
+	switch v {
+	case plan.Drop:
 		return chain{kind: drop}
+	case plan.Pass:
+		return chain{kind: pass}
 	}
 	return chain{kind: reject}
 }
 
-// leadsTo returns the chains that the rules of c go to or jump to.
-func (c chain) leadsTo() []chain {
+// needs returns what the rules of c refer to: the chains that they go to or jump to, and the maps of
+// clients.
+func (c chain) needs() []chain {
 	var to []chain
 	add := func(c chain) {
-		if c.kind != drop {
+		if c.real() {
 			to = append(to, c)
 		}
+	}
+	if c.ranged() || c.kind == findRange {
+		eachRangeSet(add)
 	}
 	switch c.kind {
 	case prerouting, output:
@@ -248,7 +304,7 @@ func (c chain) leadsTo() []chain {
 		add(chain{kind: mark})
 	case entry:
 		if c.filtered {
-			add(chain{kind: dropSource})
+			add(c.notAdmitted())
 			if c.lengths.some() {
 				add(c.admitted())
 			}
@@ -275,7 +331,12 @@ func (c chain) leadsTo() []chain {
 			inside, outside := c.recallFrom()
 			add(inside)
 			add(outside)
+			break
 		}
+		add(c.port.clientMap(c.local).object())
+	case remember:
+		add(c.port.clientMap(false).object())
+		add(c.port.clientMap(true).object())
 	}
 	return to
 }

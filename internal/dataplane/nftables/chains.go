@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"iter"
+	"slices"
 
 	"sluice/internal/kernel/nft"
 )
@@ -22,8 +23,10 @@ type chains struct {
 	rewrite map[chain]struct{}
 	// fresh and stale are the chains that came into use and went out of use since
 	// the mirror and the kernel last agreed. In fresh, chains come after those that
-	// they lead to.
-	fresh, stale []chain
+	// they lead to. None before freshFrom is missing, and none before staleFrom is surplus:
+	// there can be very many, for many transactions.
+	fresh, stale         []chain
+	freshFrom, staleFrom int
 	// adding and removing count the chains of the last batch; the other three are
 	// those that it rewrites, flushes and deletes.
 	adding, removing   int
@@ -42,8 +45,8 @@ func newChains() *chains {
 	}
 }
 
-// real reports whether it is a chain: drop is only a verdict.
-func (c chain) real() bool { return c.kind != noChain && c.kind != drop }
+// real reports whether it is a chain: drop and pass are only verdicts.
+func (c chain) real() bool { return c.kind != noChain && c.kind != drop && c.kind != pass }
 
 func (c chain) base() bool { return c.kind != noChain && c.kind <= rememberInput }
 
@@ -68,7 +71,7 @@ func (s *chains) hold(c chain) {
 	if s.refs[c] = n; n > 1 {
 		return
 	}
-	for _, to := range c.leadsTo() {
+	for _, to := range c.needs() {
 		s.hold(to)
 	}
 	s.fresh = append(s.fresh, c)
@@ -83,8 +86,21 @@ func (s *chains) release(c chain) {
 	}
 	delete(s.refs, c)
 	s.stale = append(s.stale, c)
-	for _, to := range c.leadsTo() {
+	for _, to := range c.needs() {
 		s.release(to)
+	}
+}
+
+// writeLater has a chain whose rules changed written again, after all chains that came into use.
+func (s *chains) writeLater(c chain, tags func(chain) []uint64) {
+	have, there := s.present[c]
+	delete(s.rewrite, c)
+	switch {
+	case !there:
+		s.fresh = append(slices.DeleteFunc(s.fresh, func(o chain) bool { return o == c }), c)
+		s.freshFrom = 0
+	case !slices.Equal(have, tags(c)):
+		s.rewrite[c] = struct{}{}
 	}
 }
 
@@ -98,7 +114,7 @@ func (s *chains) lost(gone map[chain]struct{}) {
 			return
 		}
 		delete(gone, c)
-		for _, to := range c.leadsTo() { // before c, as in hold
+		for _, to := range c.needs() { // before c, as in hold
 			visit(to)
 		}
 		delete(s.present, c)
@@ -110,21 +126,32 @@ func (s *chains) lost(gone map[chain]struct{}) {
 	}
 }
 
+// eachChain yields the chains of a list that are so, each once, and advances start to the first of them:
+// those that change later are appended again.
+func eachChain(list []chain, start *int, is, yield func(chain) bool) {
+	for *start < len(list) && !is(list[*start]) {
+		*start++
+	}
+	seen := map[chain]bool{}
+	for _, c := range list[*start:] {
+		if !is(c) || seen[c] {
+			continue
+		}
+		seen[c] = true
+		if !yield(c) {
+			return
+		}
+	}
+}
+
 // missing yields the chains that are needed and not in the kernel, after those that
 // they lead to.
 func (s *chains) missing() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
-		seen := map[chain]bool{}
-		for _, c := range s.fresh {
+		eachChain(s.fresh, &s.freshFrom, func(c chain) bool {
 			_, there := s.present[c]
-			if s.refs[c] == 0 || there || seen[c] {
-				continue
-			}
-			seen[c] = true
-			if !yield(c) {
-				return
-			}
-		}
+			return s.refs[c] > 0 && !there
+		}, yield)
 	}
 }
 
@@ -143,17 +170,10 @@ func (s *chains) missingOrdinary() iter.Seq[chain] {
 // they lead to.
 func (s *chains) surplus() iter.Seq[chain] {
 	return func(yield func(chain) bool) {
-		seen := map[chain]bool{}
-		for _, c := range s.stale {
+		eachChain(s.stale, &s.staleFrom, func(c chain) bool {
 			_, there := s.present[c]
-			if s.refs[c] > 0 || !there || seen[c] {
-				continue
-			}
-			seen[c] = true
-			if !yield(c) {
-				return
-			}
-		}
+			return s.refs[c] == 0 && there
+		}, yield)
 	}
 }
 
@@ -176,6 +196,6 @@ func (s *chains) removed() {
 	}
 	s.removing = 0
 	if nft.CountUpTo(s.surplus(), 1) == 0 && nft.CountUpTo(s.missing(), 1) == 0 {
-		s.fresh, s.stale = nil, nil
+		s.fresh, s.stale, s.freshFrom, s.staleFrom = nil, nil, 0, 0
 	}
 }

@@ -26,35 +26,44 @@ type clients struct {
 
 	wake notify.Signal
 	mu   sync.Mutex
-	todo map[*table]*clientMoves
+	todo map[*table]clientMoves
 	// idle is closed when todo is done; nil if there is nothing to do.
 	idle chan struct{}
 	// slow says that a commit waited in vain since then: others need not.
 	slow bool
 }
 
-// clientMoves is what changed for the clients of a table's pools.
-type clientMoves struct {
-	pools [2]poolMoves // of the cluster, and local
-}
+// clientMoves is what changed for the clients of a table, by the map that they are in.
+type clientMoves map[clientMap]mapMoves
 
-type poolMoves struct {
-	// left says that endpoints left the pool; gained are as in affine.
-	left   bool
+type mapMoves struct {
+	// left says that endpoints left the pools.
+	left bool
+	// gained are endpoints that the other kind of pool gained, as in affine.
 	gained map[affineEndpoint]struct{}
 }
 
-// follow requests an update of a table's clients.
-func (c *clients) follow(t *table, moves *clientMoves) {
-	c.mu.Lock()
-	if todo := c.todo[t]; todo == nil {
-		c.todo[t] = moves
-	} else {
-		for i, m := range moves.pools {
-			todo.pools[i].left = todo.pools[i].left || m.left
-			maps.Copy(todo.pools[i].gained, m.gained)
+// join adds moves that came later.
+func (m clientMoves) join(later clientMoves) {
+	for at, more := range later {
+		known := m[at]
+		known.left = known.left || more.left
+		if known.gained == nil {
+			known.gained = more.gained
+		} else {
+			maps.Copy(known.gained, more.gained)
 		}
+		m[at] = known
 	}
+}
+
+// follow requests an update of a table's clients.
+func (c *clients) follow(t *table, moves clientMoves) {
+	c.mu.Lock()
+	if c.todo[t] == nil {
+		c.todo[t] = clientMoves{}
+	}
+	c.todo[t].join(moves)
 	if c.idle == nil {
 		c.idle = make(chan struct{})
 	}
@@ -93,58 +102,63 @@ func (c *clients) wait(ctx context.Context) {
 	}
 }
 
-func (c *clients) take() map[*table]*clientMoves {
+func (c *clients) take() map[*table]clientMoves {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	todo := c.todo
-	c.todo = map[*table]*clientMoves{}
+	c.todo = map[*table]clientMoves{}
 	return todo
 }
 
-// moves returns what changed for clients: which pools endpoints left, and what they gained
-// since the last call.
-func (t *table) moves(left [2]bool) *clientMoves {
-	m := &clientMoves{}
-	for i := range m.pools {
-		pool := t.affine(i == 1)
-		m.pools[i] = poolMoves{left[i], pool.gained}
+// moves returns what changed for clients: what endpoints left, and what pools gained since the last
+// call.
+func (t *table) moves(left []clientMap) clientMoves {
+	moves := clientMoves{}
+	for _, m := range left {
+		moves.join(clientMoves{m: {left: true}})
+	}
+	for _, local := range []bool{false, true} {
+		pool := t.affine(local)
+		for e := range pool.gained {
+			moves.join(clientMoves{e.port.clientMap(!local): {gained: map[affineEndpoint]struct{}{e: {}}}})
+		}
 		pool.gained = map[affineEndpoint]struct{}{}
 	}
-	return m
+	return moves
 }
 
 // followItems requests an update of the clients of frontends whose endpoints changed,
 // and reports whether there were any.
 func (d *Dataplane) followItems(items []*item) (changed bool) {
 	for _, it := range items {
-		t := it.table
-		left := t.endpointsLeft(it.old)
-		if left == [2]bool{} && len(t.clusterAffine.gained)+len(t.localAffine.gained) == 0 {
-			continue
+		if moves := it.table.moves(it.table.endpointsLeft(it.old)); len(moves) > 0 {
+			changed = true
+			d.clients.follow(it.table, moves)
 		}
-		changed = true
-		d.clients.follow(t, t.moves(left))
 	}
 	return changed
 }
 
-// endpointsLeft reports from which kind of pool endpoints of a frontend were removed.
-func (t *table) endpointsLeft(old *frontend) (left [2]bool) {
+// endpointsLeft returns the maps with clients of a frontend that may have lost their endpoint.
+func (t *table) endpointsLeft(old *frontend) (left []clientMap) {
 	for _, pool := range old.affinePools() {
 		endpoints := t.affine(pool.local).endpoints
 		gone := func(e plan.Endpoint) bool { return !endpoints.Has(affineEndpoint{pool.port, e.AddrPort}) }
 		if slices.ContainsFunc(pool.endpoints, gone) {
-			left[index(pool.local)] = true
+			left = append(left, pool.port.clientMap(pool.local))
 		}
 	}
 	return left
 }
 
-func index(local bool) int {
-	if local {
-		return 1
+// clientMaps returns the maps of clients that are there.
+func (t *table) clientMaps() (out []clientMap) {
+	for c := range t.chains.present {
+		if c.kind == remembered {
+			out = append(out, c.clientMap())
+		}
 	}
-	return 0
+	return out
 }
 
 // clientsPause is the time before a failed update of clients is tried again.
@@ -176,31 +190,14 @@ func (d *Dataplane) followClients(ctx context.Context) {
 const clientPasses = 3
 
 // moveClients updates the clients of one table.
-func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) error {
-	for i := range m.pools {
-		local := i == 1
-		from, to := t.affine(local), t.affine(!local)
-		left, gained := m.pools[i].left, m.pools[1-i].gained
-		for pass := 0; pass < clientPasses && (left || len(gained) > 0); pass++ {
-			known, err := d.affineEndpoints(ctx, t)
-			if known == nil || err != nil {
+func (d *Dataplane) moveClients(ctx context.Context, t *table, moves clientMoves) error {
+	for m, what := range moves {
+		for range clientPasses {
+			some, err := d.moveClientsOf(ctx, t, m, what.gained)
+			if err != nil && !errors.Is(err, unix.ENOENT) { // the map is gone, with the last that needs it
 				return err
 			}
-			stale, moved, err := d.readClients(ctx, t, from.clients, known[i], gained)
-			if err != nil {
-				return err
-			}
-			if err := d.writeClients(ctx, moved, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
-				b.AddElement(t.Table, to.clients, e, o)
-			}); err != nil {
-				return fmt.Errorf("moving clients to another pool: %w", err)
-			}
-			if err := d.writeClients(ctx, stale, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
-				b.DeleteElement(t.Table, from.clients, e, o)
-			}); err != nil {
-				return fmt.Errorf("forgetting clients of endpoints that left: %w", err)
-			}
-			if len(stale)+len(moved) == 0 {
+			if !some {
 				break
 			}
 		}
@@ -208,36 +205,65 @@ func (d *Dataplane) moveClients(ctx context.Context, t *table, m *clientMoves) e
 	return nil
 }
 
-// affineEndpoints returns the endpoints that clients may have affinity to, by kind of
-// pool; nil if the table is no longer used.
-func (d *Dataplane) affineEndpoints(ctx context.Context, t *table) (known []map[affineEndpoint]struct{}, err error) {
+// moveClientsOf updates the clients in one map, and reports whether there was anything to do.
+func (d *Dataplane) moveClientsOf(ctx context.Context, t *table, m clientMap, gained map[affineEndpoint]struct{}) (bool, error) {
+	of, err := d.readClients(ctx, t, m)
+	if err != nil {
+		return false, err
+	}
+	var stale, moved []nft.Element
+	for at := range gained {
+		for _, e := range of[at] {
+			if e.Expires > 0 {
+				moved = append(moved, e)
+			}
+		}
+	}
 	err = d.commits.WhenIdle(ctx, func(uint64) {
-		if slices.Contains(d.tables, t) {
-			known = []map[affineEndpoint]struct{}{t.clusterAffine.endpoints.All(), t.localAffine.endpoints.All()}
+		if !slices.Contains(d.tables, t) {
+			return // it is no longer used
+		}
+		known := t.affine(m.local).endpoints
+		for at, clients := range of {
+			if !known.Has(at) {
+				stale = append(stale, clients...)
+			}
 		}
 	})
-	return known, err
+	if err != nil {
+		return false, err
+	}
+	if err := d.writeClients(ctx, moved, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
+		b.AddElement(t.Table, m.other().name(), e, o)
+	}); err != nil {
+		return false, fmt.Errorf("moving clients to another pool: %w", err)
+	}
+	if err := d.writeClients(ctx, stale, func(b *nft.Batch, e *nft.Element, o nft.Owner) {
+		b.DeleteElement(t.Table, m.name(), e, o)
+	}); err != nil {
+		return false, fmt.Errorf("forgetting clients of endpoints that left: %w", err)
+	}
+	return len(stale)+len(moved) > 0, nil
 }
 
-// readClients returns the clients whose endpoint is not known, and those whose endpoint
-// the other pool gained.
-func (d *Dataplane) readClients(ctx context.Context, t *table, set string, known, gained map[affineEndpoint]struct{}) (stale, moved []nft.Element, err error) {
-	err = d.clients.conn.Elements(ctx, t.Table, set, func(e *nft.Element) error {
+// readClients returns the clients in a map by the endpoint that they have. Those of the zero endpoint
+// are none that rules write.
+func (d *Dataplane) readClients(ctx context.Context, t *table, m clientMap) (map[affineEndpoint][]nft.Element, error) {
+	of := map[affineEndpoint][]nft.Element{}
+	err := d.clients.conn.Elements(ctx, t.Table, m.name(), func(e *nft.Element) error {
 		k, v := t.decode(e.Key), t.decode(e.Data)
 		k.Addr() // the client
-		remembered := affineEndpoint{decodeAffinityID(&k.Decoder), v.endpoint()}
-		if _, ok := known[remembered]; !ok || !k.Done() || !v.Done() {
-			stale = append(stale, nft.Element{Key: slices.Clone(e.Key)})
+		at := affineEndpoint{decodeAffinityID(&k.Decoder), v.endpoint()}
+		if !k.Done() || !v.Done() {
+			at = affineEndpoint{}
 		}
-		if _, ok := gained[remembered]; ok && e.Expires > 0 {
-			moved = append(moved, nft.Element{Key: slices.Clone(e.Key), Data: slices.Clone(e.Data), Expires: e.Expires})
-		}
+		of[at] = append(of[at], nft.Element{Key: slices.Clone(e.Key), Data: slices.Clone(e.Data), Expires: e.Expires})
 		return nil
 	})
 	if errors.Is(err, nft.ErrInterrupted) {
 		err = nil // by writes to something else
 	}
-	return stale, moved, err
+	return of, err
 }
 
 // clientsChunk limits a transaction: commits wait for it.

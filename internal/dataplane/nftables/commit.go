@@ -49,12 +49,16 @@ func (c *commit) done(t *transaction) {
 		}
 	}
 	c.written += len(t.items)
+	c.d.transactions++
 	for _, it := range t.items {
 		delete(c.d.refused, it.key)
 		c.d.carryTraffic(it)
 		if it.new == nil {
 			delete(it.table.frontends, it.key)
 			continue
+		}
+		if it.new.moved = c.d.transactions; it.old != nil && it.now != nil && !it.now.targetsDiffer(it.want()) {
+			it.new.moved = it.old.moved
 		}
 		it.table.frontends[it.key] = it.new
 	}
@@ -75,7 +79,7 @@ func (c *commit) logElements(items []*item) {
 	w := newOpWriter()
 	for _, it := range items {
 		sets := map[string]*nft.Set{}
-		for _, s := range it.table.sets() {
+		for _, s := range append(it.table.sets(), it.table.rangeSets()...) {
 			sets[s.Name] = s
 		}
 		w.reset()

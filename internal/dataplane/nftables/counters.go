@@ -2,6 +2,9 @@ package nftables
 
 import (
 	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
@@ -12,11 +15,14 @@ func (t *table) eachElement(ctx context.Context, c *nft.Conn, sets []string, f f
 	for _, set := range sets {
 		err := c.Elements(ctx, t.Table, set, func(e *nft.Element) error {
 			d := t.decode(e.Key)
-			if k := d.frontend(set == nodePorts || set == nodePortOutside); d.Done() {
+			if k := d.frontend(frontendSets[set]); d.Done() {
 				f(k, e)
 			}
 			return nil
 		})
+		if errors.Is(err, unix.ENOENT) && frontendSets[set] == byRange { // there are none
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -35,16 +41,22 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 	keys, owners := map[place][]nft.Element{}, map[place][]*programmed{}
 	var a arena
 	for _, it := range items {
-		if it.now == nil || it.new == nil || it.now.verdict == "" || !it.now.leadsElsewhere(&it.new.programmed) {
+		if it.now == nil || it.new == nil || it.now.verdict == "" || !it.now.targetsDiffer(&it.new.programmed) {
 			continue
 		}
 		now := *it.now // the original belongs to the mirror, which others read
 		it.now = &now
-		key, m := nft.Element{Key: a.frontendKey(it.key)}, mapsOf(it.key)
-		for set, there := range map[string]bool{m.verdict: true, m.outside: now.outside != "", filters: now.filters} {
-			if at := (place{it.table.Table, set}); there {
-				keys[at], owners[at] = append(keys[at], key), append(owners[at], &now)
-			}
+		read := func(set string, key []byte) {
+			at := place{it.table.Table, set}
+			keys[at], owners[at] = append(keys[at], nft.Element{Key: key}), append(owners[at], &now)
+		}
+		m := mapsOf(it.key)
+		read(m.verdict, a.frontendKey(it.key))
+		if now.outside != "" {
+			read(m.outside, a.frontendKey(it.key))
+		}
+		if now.filters {
+			read(m.filters, a.filterKey(it.key))
 		}
 	}
 	for at, keys := range keys {
@@ -64,16 +76,16 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 // takeCounter takes the counter of one of the frontend's elements.
 func (p *programmed) takeCounter(set string, e *nft.Element) {
 	switch set {
-	case services, nodePorts:
+	case services, nodePorts, rangeFrontends:
 		p.packets, p.bytes = e.Packets, e.Bytes
-	case outside, nodePortOutside:
+	case outside, nodePortOutside, rangeOutside:
 		p.outsidePackets = e.Packets
-	case filters:
+	case filters, rangeFilters:
 		p.filteredPackets = e.Packets
 	}
 }
 
-// leadsElsewhere reports whether elements with counters differ.
-func (p *programmed) leadsElsewhere(o *programmed) bool {
+// targetsDiffer reports whether elements with counters differ.
+func (p *programmed) targetsDiffer(o *programmed) bool {
 	return p.verdict != o.verdict || p.outside != o.outside || p.filters != o.filters
 }

@@ -20,6 +20,9 @@ type Options struct {
 	Logger logr.Logger
 	// NetNS is an open network namespace to work in; 0 is the caller's own.
 	NetNS int
+	// Instance is what the proxy is called that serves a node beside others; empty for one that
+	// serves it alone.
+	Instance string
 	// AnyKernel makes Check accept kernels that may be too old: distributions
 	// backport features to older kernels.
 	AnyKernel bool
@@ -35,10 +38,13 @@ type Dataplane struct {
 	logger    logr.Logger
 	anyKernel bool
 	target    *Target
+	names     [3]string // that our tables may have
 	// writer and reader are separate so that a long dump does not delay a change.
 	writer, reader *nft.Conn
 	monitor        *monitor
 	clients        clients
+	witness
+	*loopbackCounter
 
 	progress func(dataplane.Progress) // nil if not wanted
 
@@ -66,6 +72,9 @@ type Dataplane struct {
 	// carried is, by frontend, what its counters said before changes and its
 	// elements no longer say, because they lead elsewhere now.
 	carried map[plan.Key]dataplane.Traffic
+	// transactions counts those that took effect: who reads several counters of a
+	// frontend can tell by it whether they were replaced meanwhile.
+	transactions uint64
 
 	// refused are frontends that the kernel refused even right after it was read:
 	// their refusal does not indicate foreign writes.
@@ -76,14 +85,20 @@ var (
 	_ dataplane.Dataplane        = (*Dataplane)(nil)
 	_ dataplane.ProgressReporter = (*Dataplane)(nil)
 	_ dataplane.Describer        = (*Dataplane)(nil)
+	_ dataplane.Witness          = (*Dataplane)(nil)
+	_ dataplane.LoopbackCounter  = (*Dataplane)(nil)
 )
 
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (_ *Dataplane, err error) {
-	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, target: o.Target, stop: func() {},
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, target: o.Target, names: tableNamesOf(o.Instance), stop: func() {},
 		verifying: make(chan struct{}, 1),
-		clients:   clients{todo: map[*table]*clientMoves{}, wake: notify.NewSignal()},
-		carried:   map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
+		clients:   clients{todo: map[*table]clientMoves{}, wake: notify.NewSignal()},
+		witness:   newWitness(witnessTableOf(o.Instance)),
+
+		loopbackCounter: newLoopbackCounter(loopbackTableOf(o.Instance)),
+
+		carried: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -91,6 +106,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	}()
 	for conn, buffer := range map[**nft.Conn]int{
 		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
+		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer,
 	} {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
@@ -102,7 +118,7 @@ func New(o Options) (_ *Dataplane, err error) {
 		return nil, err
 	}
 	d.bound = boundFor(bytes)
-	if d.monitor, err = newMonitor(o.NetNS, o.Logger, d.writer); err != nil {
+	if d.monitor, err = newMonitor(o.NetNS, d.names[:], o.Logger, d.writer); err != nil {
 		return nil, err
 	}
 	d.stop = dataplane.Background(d.verifyMissed, d.followClients)
@@ -111,7 +127,7 @@ func New(o Options) (_ *Dataplane, err error) {
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() (err error) {
-	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.writer} {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.writer} {
 		if conn != nil { // a long dump ends by that
 			err = errors.Join(err, conn.Close())
 		}
@@ -131,12 +147,12 @@ func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = r
 func (d *Dataplane) Disturbed() <-chan struct{} { return d.monitor.disturbed }
 
 // ourTables returns the family's tables with one of our names.
-func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error) {
+func ourTables(ctx context.Context, c *nft.Conn, l *layout, names [3]string) ([]nft.Table, error) {
 	tables, err := c.Tables(ctx, l.nf)
 	if err != nil {
 		return nil, err
 	}
-	ours := slices.DeleteFunc(tables, func(t nft.Table) bool { return !slices.Contains(tableNames[:], t.Name) })
+	ours := slices.DeleteFunc(tables, func(t nft.Table) bool { return !slices.Contains(names[:], t.Name) })
 	slices.SortFunc(ours, func(a, b nft.Table) int { return strings.Compare(a.Name, b.Name) })
 	return ours, nil
 }
@@ -144,7 +160,7 @@ func ourTables(ctx context.Context, c *nft.Conn, l *layout) ([]nft.Table, error)
 // Live reports whether packets pass through a table of ours.
 func (d *Dataplane) Live(ctx context.Context) (bool, error) {
 	for _, l := range layouts {
-		tables, err := ourTables(ctx, d.writer, l)
+		tables, err := ourTables(ctx, d.writer, l, d.names)
 		if err != nil || len(tables) > 0 {
 			return len(tables) > 0, err
 		}
@@ -242,12 +258,17 @@ func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 			continue
 		}
 		t.waitsNoMore(f.Key)
+		for _, old := range t.overlapped(f.Key) {
+			t.replace(old, nil)
+			items = append(items, &item{table: t, key: old.Key, now: &old.programmed, old: old})
+		}
 		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
 		it.now = it.old.now()
-		it.new = t.compile(f, it.now)
+		it.new = t.compile(f, it.now, it.old)
 		t.replace(it.old, it.new)
 		items = append(items, it)
 	}
+	t.followRanges()
 	return append(items, t.unusedPools()...)
 }
 

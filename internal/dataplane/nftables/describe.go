@@ -33,8 +33,9 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 		}
 		r.sources(f.sources)
 		if f.Affinity > 0 && client.IsValid() {
-			r.client(affinity, client, affinityOf(f.Frontend))
-			r.client(localAffinity, client, affinityOf(f.Frontend))
+			id := affinityOf(f.Frontend)
+			r.client(id.clientMap(false).name(), client, id)
+			r.client(id.clientMap(true).name(), client, id)
 		}
 	}
 	if r.out.Present = now.verdict != ""; r.out.Present {
@@ -108,7 +109,7 @@ func (r *describer) object(set, format string, args ...any) {
 
 // key returns the frontend's key as nft(8) writes it.
 func (r *describer) key() string {
-	rest := fmt.Sprintf("%s . %d", strings.ToLower(r.at.Protocol.String()), r.at.Port)
+	rest := strings.ToLower(r.at.Protocol.String()) + " . " + r.at.PortText()
 	if r.at.NodePort() {
 		return rest
 	}
@@ -127,8 +128,8 @@ func (r *describer) verdict(set string) (name string, packets uint64) {
 
 // filtered reads how many packets the source ranges did not admit, if there are any.
 func (r *describer) filtered(some bool) uint64 {
-	e := nft.Element{Key: r.arena.frontendKey(r.at.Key)}
-	if !some || !r.read(filters, &e) {
+	e := nft.Element{Key: r.arena.filterKey(r.at.Key)}
+	if !some || !r.read(mapsOf(r.at.Key).filters, &e) {
 		return 0
 	}
 	return e.Packets
@@ -164,7 +165,7 @@ func (r *describer) repeatedSlots(set string, key plan.Key, name string, route *
 			return nil
 		}
 		v := r.table.decode(e.Data)
-		ep := v.endpoint()
+		ep := v.target(kindOf(key))
 		if !v.Done() {
 			return nil
 		}
@@ -172,7 +173,7 @@ func (r *describer) repeatedSlots(set string, key plan.Key, name string, route *
 			found = append(found, ep)
 		}
 		if i == of {
-			r.object(set, "%s . %d : %s . %d", name, i, ep.Addr(), ep.Port())
+			r.object(set, "%s . %d : %s", name, i, elementText(ep))
 		}
 		return nil
 	})
@@ -180,9 +181,17 @@ func (r *describer) repeatedSlots(set string, key plan.Key, name string, route *
 	size = len(found)
 	found = found[:min(size, dataplane.MaxDescribed)]
 	for _, ep := range found {
-		r.object(set, "%s . (%d of %d slots) : %s . %d", name, counts[ep], len(keys), ep.Addr(), ep.Port())
+		r.object(set, "%s . (%d of %d slots) : %s", name, counts[ep], len(keys), elementText(ep))
 	}
 	return found, size
+}
+
+// elementText is an endpoint as nft(8) writes it.
+func elementText(ep netip.AddrPort) string {
+	if ep.Port() == 0 {
+		return ep.Addr().String()
+	}
+	return fmt.Sprintf("%s . %d", ep.Addr(), ep.Port())
 }
 
 // slots reads the endpoints of a pool, and returns how many there are, those included
@@ -195,9 +204,9 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 			continue
 		}
 		v := r.table.decode(e.Data)
-		if ep := v.endpoint(); v.Done() {
+		if ep := v.target(kindOf(r.at.Key)); v.Done() {
 			found = append(found, ep)
-			r.object(set, "%s . %d : %s . %d", r.key(), i, ep.Addr(), ep.Port())
+			r.object(set, "%s . %d : %s", r.key(), i, elementText(ep))
 		}
 	}
 	return found, len(found) + len(mirrored) - n
@@ -206,8 +215,8 @@ func (r *describer) slots(set string, mirrored []netip.AddrPort) (found []netip.
 func (r *describer) sources(prefixes []netip.Prefix) {
 	for _, p := range prefixes[:min(len(prefixes), dataplane.MaxDescribed)] {
 		e := nft.Element{Key: r.arena.sourceKey(r.at.Key, p)}
-		if r.read(sources, &e) {
-			r.object(sources, "%s . %d . %s . %d", r.at.Addr, r.at.Port, p.Addr(), sourceNumber(r.at.Protocol, p.Bits()))
+		if set := mapsOf(r.at.Key).sources; r.read(set, &e) {
+			r.object(set, "%s . %s . %s . %d", r.at.Addr, r.at.PortText(), p.Addr(), sourceNumber(r.at.Protocol, p.Bits()))
 		}
 	}
 }

@@ -21,12 +21,12 @@ func TestDescribeReadsElements(t *testing.T) {
 	d := k.dataplane()
 	desired := withAffinity6(variety())
 	ok(t, d.Reconcile(t.Context(), desired))
-	client := func(addr string, at plan.Key) string {
-		id := affinityOf(desired.Frontends[at]).words()
-		return fmt.Sprintf("%s . %d . %d", addr, id[0], id[1])
+	client := func(local bool, addr string, at plan.Key) string {
+		id := affinityOf(desired.Frontends[at])
+		return fmt.Sprintf("%s { %s . %d . %d", id.clientMap(local).name(), addr, id.words()[0], id.words()[1])
 	}
-	k.nft("add element ip sluice affinity { "+client("10.244.0.7", key("10.96.0.1:53", model.UDP))+" timeout 1h : 10.244.0.2 . 8080 }", "-f", "-")
-	k.nft("add element ip6 sluice local-affinity { "+client("2001:db8:1::7", key("[::]:30053", model.UDP))+" timeout 1h : fd00:10:244::1 . 53 }", "-f", "-")
+	k.nft("add element ip sluice "+client(false, "10.244.0.7", key("10.96.0.1:53", model.UDP))+" timeout 1h : 10.244.0.2 . 8080 }", "-f", "-")
+	k.nft("add element ip6 sluice "+client(true, "2001:db8:1::7", key("[::]:30053", model.UDP))+" timeout 1h : fd00:10:244::1 . 53 }", "-f", "-")
 
 	k.nft("delete element ip sluice services { 10.96.0.1 . tcp . 98 }\n"+
 		"add element ip sluice services { 10.96.0.1 . tcp . 98 counter packets 7 bytes 420 : drop }", "-f", "-")

@@ -18,7 +18,16 @@ func (a *arena) frontend(k plan.Key) {
 		a.Addr(k.Addr)
 	}
 	a.Protocol(byte(k.Protocol))
-	a.Port(k.Port)
+	a.ports(k)
+}
+
+// ports encodes the port of a key, or the number of its range.
+func (a *arena) ports(k plan.Key) {
+	if k.IsRange() {
+		a.Word(rangeNumber(k.Ports()))
+	} else {
+		a.Port(k.Port)
+	}
 }
 
 // frontendKey encodes the key of a frontend in services, outside and sticky.
@@ -100,12 +109,16 @@ func decodeEndpoint(d *nft.Decoder) netip.AddrPort {
 }
 
 // frontend reads a key; that of a node port has no address.
-func (d *decoder) frontend(nodePort bool) plan.Key {
+func (d *decoder) frontend(of keyKind) plan.Key {
 	k := plan.NodePortKey(d.family, 0, 0)
-	if !nodePort {
+	if of != byNodePort {
 		k.Addr = d.Addr()
 	}
 	k.Protocol = model.Protocol(d.Protocol())
-	k.Port = d.Port()
+	if of == byRange {
+		d.rangeOf(&k)
+	} else {
+		k.Port = d.Port()
+	}
 	return k
 }

@@ -11,13 +11,14 @@ import (
 // programmed is what the kernel holds, or should hold, for one frontend.
 type programmed struct {
 	// Names of the chains that the frontend's verdict elements lead to: "" if there is
-	// no element, dropName if the verdict is drop.
+	// no element, dropName or passName if there is only a verdict.
 	verdict, outside, recall, sticky string
 	// slots are the endpoints by index. Slots read from the kernel can be empty (not
 	// valid).
 	slots, outsideSlots []netip.AddrPort
 	sources             []netip.Prefix
-	filters             bool // only sources may connect
+	filters             bool        // only sources may connect
+	blocks              []portBlock // of a range
 	// Counters, if they were read: packets and bytes of the verdict, packets of the
 	// outside verdict, and packets that the filter dropped.
 	packets, bytes                  uint64
@@ -25,14 +26,18 @@ type programmed struct {
 }
 
 // size estimates the number of elements.
-func (p *programmed) size() int { return len(p.slots) + len(p.outsideSlots) + len(p.sources) }
+func (p *programmed) size() int {
+	return len(p.slots) + len(p.outsideSlots) + len(p.sources) + len(p.blocks)
+}
 
-var dropName = fixedNames[drop]
+var dropName, passName = fixedNames[drop], fixedNames[pass]
 
 // chainsOf is the chains that a frontend's elements lead to.
-type chainsOf struct{ verdict, outside, recall, sticky chain }
+type chainsOf struct{ verdict, outside, recall, sticky, inRange chain }
 
-func (c chainsOf) all() [4]chain { return [4]chain{c.verdict, c.outside, c.recall, c.sticky} }
+func (c chainsOf) all() [5]chain {
+	return [5]chain{c.verdict, c.outside, c.recall, c.sticky, c.inRange}
+}
 
 // chainsFor returns the chains of a frontend, in a table with a target.
 func chainsFor(f *plan.Frontend, target *Target) chainsOf {
@@ -48,16 +53,22 @@ func chainsFor(f *plan.Frontend, target *Target) chainsOf {
 		split:      f.Outside != nil,
 		masquerade: f.Masquerade,
 	}
+	if f.IsRange() {
+		e.ports = f.Ports()
+		c.inRange = rangeChain(e.ports)
+	}
 	e.choose(f, &f.Route, target)
 	if e.size == 0 {
-		e.sticky, e.verdict = false, f.Route.Empty.Verdict
+		if e.sticky, e.verdict = false, f.Route.Empty.Verdict; e.verdict == plan.Pass {
+			e.masquerade = plan.MasqueradeNever // the mark would stay with the packet
+		}
 	}
 	if f.Filtered && len(f.Sources) > 0 {
 		e.lengths, e.protocol = lengthsOf(f.Sources), f.Protocol
 	}
 	c.verdict = e.direct()
 	if f.Outside != nil {
-		o := chain{kind: entry, nodePort: e.nodePort, local: true, sticky: remembers(f)}
+		o := chain{kind: entry, nodePort: e.nodePort, ports: e.ports, local: true, sticky: remembers(f)}
 		o.choose(f, f.Outside, target)
 		if o.size == 0 {
 			o = chain{verdict: f.Outside.Empty.Verdict}
@@ -76,9 +87,12 @@ func chainsFor(f *plan.Frontend, target *Target) chainsOf {
 func ownSlots(r *plan.Route) bool { return !r.Delegated() && !pooled(r) }
 
 // slots returns the slots of a pool. Only for random choices among equals does it not
-// matter which endpoint has which slot.
-func (t *table) slots(old []netip.AddrPort, r *plan.Route) []netip.AddrPort {
-	if r.Algorithm == model.Random && !r.Weighted() || len(r.Endpoints) == 0 {
+// matter which endpoint has which slot. The old slots follow from was, unless it is nil or empty.
+func (t *table) slots(old []netip.AddrPort, was, r *plan.Route) []netip.AddrPort {
+	switch {
+	case anySlot(r) && was != nil && anySlot(was) && len(old) == len(was.Endpoints) && len(old) > 0:
+		return exchangeSlots(old, was.Endpoints, r.Endpoints)
+	case anySlot(r) || len(r.Endpoints) == 0:
 		return assignSlots(old, r.Endpoints)
 	}
 	shared := sharedSlots{&r.Endpoints[0], len(r.Endpoints), r.Algorithm}
@@ -87,6 +101,9 @@ func (t *table) slots(old []netip.AddrPort, r *plan.Route) []netip.AddrPort {
 	}
 	return t.shared[shared]
 }
+
+// anySlot reports whether it does not matter which endpoint has which slot.
+func anySlot(r *plan.Route) bool { return r.Algorithm == model.Random && !r.Weighted() }
 
 // sharedSlots is a pool whose slots are the same for all frontends of a service port.
 type sharedSlots struct {
@@ -121,6 +138,56 @@ func assignSlots(old []netip.AddrPort, want []plan.Endpoint) []netip.AddrPort {
 		next++
 	}
 	return slots
+}
+
+// exchangeSlots is assignSlots for a pool whose slots have exactly the endpoints that it had. It takes a
+// time that follows the difference, besides copying.
+func exchangeSlots(old []netip.AddrPort, was, want []plan.Endpoint) []netip.AddrPort {
+	var gone, unplaced []netip.AddrPort
+	for before, after := range plan.DifferentEndpoints(was, want) {
+		if after == nil {
+			gone = append(gone, before.AddrPort)
+		} else {
+			unplaced = append(unplaced, after.AddrPort)
+		}
+	}
+	if len(gone)+len(unplaced) == 0 {
+		return old
+	}
+	slots := make([]netip.AddrPort, len(want))
+	kept := copy(slots, old)
+	var gaps []int
+	if len(gone) > 0 {
+		left := oneOf(gone)
+		for i, ep := range old {
+			switch left := left(ep); {
+			case left && i < kept:
+				gaps = append(gaps, i)
+			case !left && i >= kept:
+				unplaced = append(unplaced, ep)
+			}
+		}
+	}
+	for i := kept; i < len(want); i++ {
+		gaps = append(gaps, i)
+	}
+	for i, at := range gaps {
+		slots[at] = unplaced[i]
+	}
+	return slots
+}
+
+// oneOf returns a function that reports whether an endpoint is in a list.
+func oneOf(list []netip.AddrPort) func(netip.AddrPort) bool {
+	const few = 8 // are faster without a map
+	if len(list) <= few {
+		return func(ep netip.AddrPort) bool { return slices.Contains(list, ep) }
+	}
+	set := make(map[netip.AddrPort]struct{}, len(list))
+	for _, ep := range list {
+		set[ep] = struct{}{}
+	}
+	return func(ep netip.AddrPort) bool { _, is := set[ep]; return is }
 }
 
 // unplaced returns the endpoints that need a slot, which are new or whose slot is

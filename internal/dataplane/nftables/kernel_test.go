@@ -147,7 +147,7 @@ func (d *Dataplane) snapshot(t testing.TB) string {
 	var b strings.Builder
 	for _, f := range model.Families {
 		l := layouts[f]
-		tables, err := ourTables(ctx, d.reader, l)
+		tables, err := ourTables(ctx, d.reader, l, tableNames)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,13 +5,35 @@ import (
 
 	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
 // The table's names. Normally it is the first. If there is a table whose layout this
 // version cannot adopt, a new one is built beside it under another name, and the last
 // transaction removes the old one. There is a third in case that is interrupted, and
 // the next version has another layout again.
-var tableNames = [3]string{"sluice", "sluice-b", "sluice-c"}
+var tableNames = tableNamesOf("")
+
+// sideTableOf returns the name of a table beside that of the Services of an instance.
+func sideTableOf(what, instance string) string {
+	name := tableNames[0] + "-" + what
+	if instance != "" {
+		name += "." + instance
+	}
+	return name
+}
+
+// tableNamesOf returns the names of the table of an instance. It is behind a dot, which the
+// others do not have, so that no instance has a name of another.
+func tableNamesOf(instance string) [3]string {
+	names := [3]string{"sluice", "sluice-b", "sluice-c"}
+	if instance != "" {
+		for i := range names {
+			names[i] += "." + instance
+		}
+	}
+	return names
+}
 
 const tableComment = "made and kept by kube-proxy (Sluice)"
 
@@ -31,8 +53,6 @@ const (
 	pools             = "pools"
 	sources           = "sources"
 	filters           = "filters"
-	affinity          = "affinity"
-	localAffinity     = "local-affinity"
 	affinityEndpoints = "affinity-endpoints"
 	recalls           = "recall"
 	nodePortRecalls   = "nodeport-recall"
@@ -43,10 +63,6 @@ const (
 	nodePortIPs       = "nodeport-ips"
 	exclusiveIPs      = "routed-ips"
 )
-
-// affinitySize limits how many clients are remembered at a time. Further ones are
-// served without affinity.
-const affinitySize = 1 << 20
 
 // layout is the part of a table that depends on the family.
 type layout struct {
@@ -61,7 +77,8 @@ var layouts = map[model.Family]*layout{
 	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, netip.MustParsePrefix("::1/128")},
 }
 
-// sets returns the table's sets in the order in which they are created.
+// sets returns the sets of every table in the order in which they are created. Besides there are
+// clientMaps.
 func (l *layout) sets() []*nft.Set {
 	typeof := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts, Typeof: true} }
 	plain := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts} }
@@ -71,7 +88,6 @@ func (l *layout) sets() []*nft.Set {
 	slot := typeof(l.dest, nft.Protocol, nft.DestPort, number)
 	nodePortSlot := typeof(nft.Protocol, nft.DestPort, number)
 	endpoint := typeof(l.dest, nft.DestPort)
-	client := typeof(l.source, number, number)
 	affine := typeof(l.dest, nft.DestPort, number, number)
 	return []*nft.Set{
 		{Name: services, Key: frontend, Data: nft.VerdictType, Counter: true},
@@ -85,8 +101,6 @@ func (l *layout) sets() []*nft.Set {
 		{Name: pools, Key: typeof(number, number, number), Data: endpoint},
 		{Name: sources, Key: typeof(l.dest, nft.DestPort, l.source, number)},
 		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
-		{Name: affinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
-		{Name: localAffinity, Key: client, Data: endpoint, Dynamic: true, Size: affinitySize},
 		{Name: affinityEndpoints, Key: affine},
 		{Name: localAffinityEndpoints, Key: affine},
 		{Name: recalls, Key: frontend, Data: nft.VerdictType},
@@ -100,27 +114,54 @@ func (l *layout) sets() []*nft.Set {
 	}
 }
 
-// frontendSets are the sets of elements that belong to one frontend each, and whether
-// that is a node port.
-var frontendSets = map[string]bool{
-	services: false, outside: false, recalls: false, sticky: false, endpoints: false, localEndpoints: false,
-	sources: false, filters: false, pools: false,
-	nodePorts: true, nodePortOutside: true, nodePortRecalls: true, nodePortSticky: true,
-	nodePortEndpoints: true, nodePortLocal: true,
+// frontendSets are the sets of elements that belong to one frontend each, and how their keys say
+// which.
+var frontendSets = map[string]keyKind{
+	services: byAddress, outside: byAddress, recalls: byAddress, sticky: byAddress, endpoints: byAddress,
+	localEndpoints: byAddress, sources: byAddress, filters: byAddress, pools: byAddress,
+	nodePorts: byNodePort, nodePortOutside: byNodePort, nodePortRecalls: byNodePort, nodePortSticky: byNodePort,
+	nodePortEndpoints: byNodePort, nodePortLocal: byNodePort,
+	rangeBlocks: byRange, rangeFrontends: byRange, rangeOutside: byRange, rangeEndpoints: byRange,
+	rangeLocalEndpoints: byRange, rangeSources: byRange, rangeFilters: byRange,
+}
+
+// keyKind is how keys identify a frontend.
+type keyKind uint8
+
+const (
+	byAddress  keyKind = iota // by address, protocol and port
+	byNodePort                // by protocol and port
+	byRange                   // by address, protocol and the number of a range
+)
+
+func kindOf(k plan.Key) keyKind {
+	switch {
+	case k.NodePort():
+		return byNodePort
+	case k.IsRange():
+		return byRange
+	}
+	return byAddress
 }
 
 // slotMaps are the maps of endpoints.
-var slotMaps = map[string]struct{}{endpoints: {}, localEndpoints: {}, nodePortEndpoints: {}, nodePortLocal: {}, pools: {}}
+var slotMaps = map[string]struct{}{endpoints: {}, localEndpoints: {}, nodePortEndpoints: {}, nodePortLocal: {}, pools: {},
+	rangeEndpoints: {}, rangeLocalEndpoints: {}}
 
-// clientMaps are written by rules: all their contents are right.
-var clientMaps = []string{affinity, localAffinity}
-
-// affinityMap is the map of clients of cluster pools, or of local ones.
-func affinityMap(local bool) string {
+// affinityEndpointsOf is the set of endpoints in local pools, or in cluster pools.
+func affinityEndpointsOf(local bool) string {
 	if local {
-		return localAffinity
+		return localAffinityEndpoints
 	}
-	return affinity
+	return affinityEndpoints
+}
+
+// keyOf is the key of a chain's frontend in the maps of its kind.
+func (l *layout) keyOf(c chain) nft.Concat {
+	if c.ports != (model.PortRange{}) {
+		return nft.Concat{l.dest, nft.Protocol, nft.Constant(rangeNumber(c.ports))}
+	}
+	return l.frontendKey(c.nodePort)
 }
 
 // frontendKey is the key of the services map, or of the nodeports map.

@@ -36,6 +36,8 @@ var Mode = dataplane.Mode{
 	// that reorders packets.
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
+		c.CanEject = true
+		c.PortRanges = true
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
 	},
 	Configuration: dataplane.Configuration{
@@ -43,6 +45,7 @@ var Mode = dataplane.Mode{
 		MasqueradeSection: "nftables",
 		InheritSection:    "iptables",
 		PrimaryNodePorts:  true,
+		CountsLoopback:    true,
 	},
 	Metrics: []string{
 		"kubeproxy_sync_full_proxy_rules_duration_seconds",
@@ -54,11 +57,12 @@ var Mode = dataplane.Mode{
 		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
 	},
 	BesideIPTables: true,
+	Named:          true,
 }
 
 // Open opens a Dataplane, with the target of a mode that builds on it; nil for none.
 func Open(ctx context.Context, o dataplane.Options, target *Target) (*Dataplane, error) {
-	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Target: target, AnyKernel: os.Getenv(skipKernelCheck) != ""})
+	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Instance: o.Instance, Target: target, AnyKernel: os.Getenv(skipKernelCheck) != ""})
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 // monitor listens for writes of other programs to our tables, and collects them.
 type monitor struct {
 	logger        logr.Logger
+	tables        []string // names of ours
 	notifications *nft.Monitor
 	writer        *nft.Conn
 	joined        bool // of the goroutine that commits
@@ -36,13 +37,14 @@ type monitor struct {
 // the kernel would send a notification for each, which takes as long as writing it.
 const manyElements = 10_000
 
-func newMonitor(netns int, logger logr.Logger, writer *nft.Conn) (*monitor, error) {
+func newMonitor(netns int, tables []string, logger logr.Logger, writer *nft.Conn) (*monitor, error) {
 	notifications, err := nft.NewMonitor(netns, writer)
 	if err != nil {
 		return nil, err
 	}
 	m := &monitor{
 		logger:        logger,
+		tables:        tables,
 		notifications: notifications,
 		writer:        writer,
 		stopped:       make(chan struct{}),
@@ -75,7 +77,7 @@ func (m *monitor) handle(n nft.Notice) {
 	switch {
 	case n.Lost:
 		m.miss()
-	case slices.Contains(tableNames[:], n.Table) && !slices.Contains(clientMaps, n.Set):
+	case slices.Contains(m.tables, n.Table) && !isClientMap(n.Set):
 		m.report(func(w *foreignWrites) { w.addNotice(n) })
 	}
 }

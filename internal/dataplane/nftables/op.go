@@ -55,6 +55,8 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	w.setVerdict(m.outside, k, old.outside, new.outside, nil)
 
 	w.setVerdict(m.verdict, k, old.verdict, new.verdict, old)
+	w.setBlocks(k, new.blocks, old.blocks, false)
+	w.setBlocks(k, old.blocks, new.blocks, true)
 	w.removeVerdict(m.verdict, k, old.verdict, new.verdict)
 
 	w.removeVerdict(m.outside, k, old.outside, new.outside)
@@ -67,16 +69,32 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 }
 
 // frontendMaps are the names of the maps that a frontend has elements in.
-type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots string }
+type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots, sources, filters string }
+
+// The maps of frontends, by how their keys say which. Ranges have no session affinity.
+var mapsOfKind = [...]frontendMaps{
+	byAddress:  {services, outside, recalls, sticky, endpoints, localEndpoints, sources, filters},
+	byNodePort: {nodePorts, nodePortOutside, nodePortRecalls, nodePortSticky, nodePortEndpoints, nodePortLocal, sources, filters},
+	byRange: {verdict: rangeFrontends, outside: rangeOutside, slots: rangeEndpoints, outsideSlots: rangeLocalEndpoints,
+		sources: rangeSources, filters: rangeFilters},
+}
+
+// maps are those of the chain's frontends.
+func (c chain) maps() frontendMaps {
+	switch {
+	case c.nodePort:
+		return mapsOfKind[byNodePort]
+	case c.ranged():
+		return mapsOfKind[byRange]
+	}
+	return mapsOfKind[byAddress]
+}
 
 func mapsOf(k plan.Key) frontendMaps {
-	switch {
-	case isPool(k):
+	if isPool(k) {
 		return frontendMaps{slots: pools}
-	case k.NodePort():
-		return frontendMaps{nodePorts, nodePortOutside, nodePortRecalls, nodePortSticky, nodePortEndpoints, nodePortLocal}
 	}
-	return frontendMaps{services, outside, recalls, sticky, endpoints, localEndpoints}
+	return mapsOfKind[kindOf(k)]
 }
 
 func (w *opWriter) fillSlots(set string, k plan.Key, old, new []netip.AddrPort) {
@@ -85,7 +103,7 @@ func (w *opWriter) fillSlots(set string, k plan.Key, old, new []netip.AddrPort) 
 		if had && old[i] == ep {
 			continue
 		}
-		w.put(set, w.arena.slotKey(k, i), nft.Element{Data: w.arena.endpoint(ep)}, had, true)
+		w.put(set, w.arena.slotKey(k, i), nft.Element{Data: w.arena.target(k, ep)}, had, true)
 	}
 }
 
@@ -105,7 +123,7 @@ func (w *opWriter) eachSource(k plan.Key, these, those []netip.Prefix, remove bo
 	known := prefixSet(those)
 	for _, p := range these {
 		if _, ok := known[p]; !ok {
-			w.put(sources, w.arena.sourceKey(k, p), nft.Element{}, remove, !remove)
+			w.put(mapsOf(k).sources, w.arena.sourceKey(k, p), nft.Element{}, remove, !remove)
 		}
 	}
 }
@@ -122,7 +140,7 @@ func prefixSet(list []netip.Prefix) map[netip.Prefix]struct{} {
 // setFilter adds or removes the element that drops and counts what is not admitted.
 func (w *opWriter) setFilter(k plan.Key, differs, remove bool) {
 	if differs {
-		w.put(filters, w.arena.frontendKey(k), nft.Element{Verdict: verdictTo(dropName)}, remove, !remove)
+		w.put(mapsOf(k).filters, w.arena.filterKey(k), nft.Element{Verdict: verdictTo(dropName)}, remove, !remove)
 	}
 }
 
@@ -154,8 +172,11 @@ func (w *opWriter) removeVerdict(set string, k plan.Key, old, new string) {
 }
 
 func verdictTo(name string) *nft.Verdict {
-	if name == dropName {
+	switch name {
+	case dropName:
 		return &nft.Verdict{Code: nft.DropCode}
+	case passName:
+		return &nft.Verdict{Code: nft.AcceptCode}
 	}
 	return nft.Goto(name)
 }

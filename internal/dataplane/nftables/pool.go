@@ -77,7 +77,7 @@ func (t *table) poolItem(f *plan.Frontend, old *frontend, now *programmed) *item
 	if old != nil && !old.begun && slices.Equal(old.Route.Endpoints, f.Route.Endpoints) {
 		return nil
 	}
-	it := &item{table: t, key: f.Key, now: now, old: old, new: t.compile(f, now)}
+	it := &item{table: t, key: f.Key, now: now, old: old, new: t.compile(f, now, nil)}
 	if now != nil && now.same(&it.new.programmed) {
 		t.frontends[f.Key] = it.new
 		return nil

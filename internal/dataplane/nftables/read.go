@@ -34,7 +34,7 @@ type contents struct {
 // maxSlot is the highest index of a slot that can be ours.
 const maxSlot = 1 << 22
 
-// matches reports whether these are exactly the sets of our layout.
+// matches reports whether these are exactly the sets of our layout, besides maps of clients.
 func (l *layout) matches(have []nft.SetInfo) bool {
 	want := l.sets()
 	if len(have) != len(want) {
@@ -83,7 +83,9 @@ func readStructure(ctx context.Context, c *nft.Conn, l *layout, target *Target, 
 	for _, s := range sets {
 		k.counts[s.Name] = s.Count
 	}
-	k.ours = l.matches(sets) && k.hooksAreOurs(target)
+	sets, ours := k.takeClientMaps(l, sets)
+	sets, rangesOurs := k.takeRangeSets(l, sets)
+	k.ours = ours && rangesOurs && l.matches(sets) && k.hooksAreOurs(target)
 	return k, err
 }
 
@@ -128,7 +130,7 @@ func (d *Dataplane) readContents(ctx context.Context, c *nft.Conn, l *layout, t 
 
 func readElements(ctx context.Context, c *nft.Conn, l *layout, k *contents, slots *slotGuess) error {
 	r := newReader(l, k)
-	for _, s := range l.sets() { // frontends come before their slots
+	for _, s := range l.presentSets(k.chains) { // frontends come before their slots
 		n := k.counts[s.Name]
 		if s.Name == hairpin && n > maxDump && slots != nil {
 			k.manyHairpins = n
@@ -228,35 +230,38 @@ func (r *reader) again(key string) bool {
 // forSet returns a function that takes an element of a set, and reports whether it can
 // be ours.
 func (r *reader) forSet(set string) func(*nft.Element) bool {
+	of := frontendSets[set]
 	switch set {
-	case services, nodePorts:
-		return r.verdict(set == nodePorts, func(p *programmed, e *nft.Element) *string {
+	case services, nodePorts, rangeFrontends:
+		return r.verdict(of, func(p *programmed, e *nft.Element) *string {
 			p.packets, p.bytes = e.Packets, e.Bytes
 			return &p.verdict
 		})
-	case outside, nodePortOutside:
-		return r.verdict(set == nodePortOutside, func(p *programmed, e *nft.Element) *string {
+	case outside, nodePortOutside, rangeOutside:
+		return r.verdict(of, func(p *programmed, e *nft.Element) *string {
 			p.outsidePackets = e.Packets
 			return &p.outside
 		})
 	case recalls, nodePortRecalls:
-		return r.recall(set == nodePortRecalls)
+		return r.recall(of)
 	case sticky, nodePortSticky:
-		return r.verdict(set == nodePortSticky, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
-	case endpoints, nodePortEndpoints:
-		return r.slot(frontendOf(set == nodePortEndpoints), func(p *programmed) *[]netip.AddrPort { return &p.slots })
-	case localEndpoints, nodePortLocal:
-		return r.slot(frontendOf(set == nodePortLocal), func(p *programmed) *[]netip.AddrPort { return &p.outsideSlots })
+		return r.verdict(of, func(p *programmed, _ *nft.Element) *string { return &p.sticky })
+	case endpoints, nodePortEndpoints, rangeEndpoints:
+		return r.slot(of, frontendOf(of), func(p *programmed) *[]netip.AddrPort { return &p.slots })
+	case localEndpoints, nodePortLocal, rangeLocalEndpoints:
+		return r.slot(of, frontendOf(of), func(p *programmed) *[]netip.AddrPort { return &p.outsideSlots })
 	case pools:
-		return r.slot((*decoder).pool, func(p *programmed) *[]netip.AddrPort { return &p.slots })
-	case sources:
-		return r.source
-	case filters:
-		return r.filter
-	case hairpin, clusterIPs, nodePortIPs, exclusiveIPs, affinityEndpoints, localAffinityEndpoints:
+		return r.slot(of, (*decoder).pool, func(p *programmed) *[]netip.AddrPort { return &p.slots })
+	case sources, rangeSources:
+		return r.source(of)
+	case filters, rangeFilters:
+		return r.filter(of)
+	case rangeBlocks:
+		return r.block
+	case hairpin, clusterIPs, nodePortIPs, exclusiveIPs, rangeIPs, affinityEndpoints, localAffinityEndpoints:
 		return r.member(set)
 	}
-	return nil // affinity of clients, which rules write
+	return nil
 }
 
 func (r *reader) frontend(k plan.Key) *programmed {
@@ -268,10 +273,10 @@ func (r *reader) frontend(k plan.Key) *programmed {
 	return p
 }
 
-func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *string) func(*nft.Element) bool {
+func (r *reader) verdict(of keyKind, field func(*programmed, *nft.Element) *string) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
-		k := d.frontend(nodePort)
+		k := d.frontend(of)
 		if !d.Done() || e.Verdict == nil {
 			return false
 		}
@@ -283,8 +288,8 @@ func (r *reader) verdict(nodePort bool, field func(*programmed, *nft.Element) *s
 }
 
 // recall is verdict for elements that jump.
-func (r *reader) recall(nodePort bool) func(*nft.Element) bool {
-	take := r.verdict(nodePort, func(p *programmed, _ *nft.Element) *string { return &p.recall })
+func (r *reader) recall(of keyKind) func(*nft.Element) bool {
+	take := r.verdict(of, func(p *programmed, _ *nft.Element) *string { return &p.recall })
 	return func(e *nft.Element) bool {
 		if v := e.Verdict; v != nil && v.Code == nft.JumpCode {
 			e.Verdict = nft.Goto(v.Chain)
@@ -306,11 +311,13 @@ func (r *reader) verdictName(v *nft.Verdict) string {
 	return name
 }
 
-// verdictName returns the chain that a verdict leads to, or dropName.
+// verdictName returns the chain that a verdict leads to, or dropName or passName.
 func verdictName(v *nft.Verdict) string {
 	switch v.Code {
 	case nft.DropCode:
 		return dropName
+	case nft.AcceptCode:
+		return passName
 	case nft.GotoCode:
 		return v.Chain
 	}
@@ -318,16 +325,16 @@ func verdictName(v *nft.Verdict) string {
 }
 
 // frontendOf reads the frontend from a key.
-func frontendOf(nodePort bool) func(*decoder) plan.Key {
-	return func(d *decoder) plan.Key { return d.frontend(nodePort) }
+func frontendOf(of keyKind) func(*decoder) plan.Key {
+	return func(d *decoder) plan.Key { return d.frontend(of) }
 }
 
-func (r *reader) slot(owner func(*decoder) plan.Key, slots func(*programmed) *[]netip.AddrPort) func(*nft.Element) bool {
+func (r *reader) slot(of keyKind, owner func(*decoder) plan.Key, slots func(*programmed) *[]netip.AddrPort) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
 		k, i := owner(d), d.index()
 		v := r.decode(e.Data)
-		ep := v.endpoint()
+		ep := v.target(of)
 		if !d.Done() || !v.Done() || i > maxSlot {
 			return false
 		}
@@ -341,28 +348,32 @@ func (r *reader) slot(owner func(*decoder) plan.Key, slots func(*programmed) *[]
 	}
 }
 
-func (r *reader) source(e *nft.Element) bool {
-	d := r.decode(e.Key)
-	k, p := d.source()
-	if !d.Done() {
-		return false
+func (r *reader) source(of keyKind) func(*nft.Element) bool {
+	return func(e *nft.Element) bool {
+		d := r.decode(e.Key)
+		k, p := d.source(of)
+		if !d.Done() {
+			return false
+		}
+		if f := r.frontend(k); !r.again(string(e.Key)) {
+			f.sources = append(f.sources, p)
+		}
+		return true
 	}
-	if f := r.frontend(k); !r.again(string(e.Key)) {
-		f.sources = append(f.sources, p)
-	}
-	return true
 }
 
-func (r *reader) filter(e *nft.Element) bool {
-	d := r.decode(e.Key)
-	k := d.frontend(false)
-	if !d.Done() || r.nameOf(e) != dropName {
-		return false
+func (r *reader) filter(of keyKind) func(*nft.Element) bool {
+	return func(e *nft.Element) bool {
+		d := r.decode(e.Key)
+		k := d.frontend(of)
+		if !d.Done() || r.nameOf(e) != dropName {
+			return false
+		}
+		p := r.frontend(k)
+		r.twice = r.twice || p.filters
+		p.filters, p.filteredPackets = true, e.Packets
+		return true
 	}
-	p := r.frontend(k)
-	r.twice = r.twice || p.filters
-	p.filters, p.filteredPackets = true, e.Packets
-	return true
 }
 
 // member is forSet for a set that frontends share.

@@ -41,7 +41,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 	c := &commit{d: d, strict: true}
 	for _, f := range model.Families {
 		if !desired.Settings.Serves(f) {
-			if _, err := removeTables(ctx, d.writer, tableNames[:], layouts[f].nf); err != nil {
+			if _, err := removeTables(ctx, d.writer, d.names[:], layouts[f].nf); err != nil {
 				return dataplane.Result{Err: err}
 			}
 			continue
@@ -59,7 +59,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 	}
 	d.commits.Locked(func() { d.tables, d.former = c.tables, nil })
 	for _, t := range c.tables {
-		d.clients.follow(t, t.moves([2]bool{true, true}))
+		d.clients.follow(t, t.moves(t.clientMaps()))
 	}
 	d.clients.wait(ctx)
 	return c.result
@@ -85,7 +85,7 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	}
 	for k := range frontendsOf(l.family, desired) {
 		it := &item{table: t, key: k, now: have.frontends[k]}
-		it.new = t.compile(desired.Frontends[k], it.now)
+		it.new = t.compile(desired.Frontends[k], it.now, nil)
 		t.replace(nil, it.new)
 		if it.now != nil && it.now.same(&it.new.programmed) {
 			t.frontends[k] = it.new
@@ -98,6 +98,18 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 			items = append(items, &item{table: t, key: k, now: now})
 		}
 	}
+	t.followRanges()
+	// A range may take the place of another one.
+	slices.SortStableFunc(items, func(a, b *item) int {
+		first := func(it *item) bool { return it.key.IsRange() && it.new == nil }
+		switch {
+		case first(a) == first(b):
+			return 0
+		case first(a):
+			return -1
+		}
+		return 1
+	})
 	if have.manyHairpins > 0 {
 		junk := func(e *nft.Element) { t.junk = append(t.junk, junkOf(hairpin, e)) }
 		if err := t.hairpins.Find(ctx, d.writer, have.manyHairpins, junk); err != nil {
@@ -117,7 +129,7 @@ func frontendsOf(f model.Family, desired *plan.Desired) iter.Seq[plan.Key] {
 // there is none or if fresh is set. The others are removed when it is complete, and
 // not before: packets may pass through them.
 func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, fresh bool) (*table, *contents, error) {
-	tables, err := ourTables(ctx, d.writer, l)
+	tables, err := ourTables(ctx, d.writer, l, d.names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +143,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 	if have != nil {
 		name = have.table.Name
 	} else {
-		if name, err = freeName(tables); err != nil {
+		if name, err = d.freeName(tables); err != nil {
 			return nil, nil, err
 		}
 		if len(tables) > 0 {
@@ -140,6 +152,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 		}
 	}
 	t := newTable(l.family, name, d.target, dataplane.Count(frontendsOf(l.family, desired)))
+	t.names = d.names
 	for _, old := range tables {
 		if old.Name != name {
 			t.predecessors = append(t.predecessors, old)
@@ -168,14 +181,14 @@ func (d *Dataplane) adoptable(ctx context.Context, l *layout, tables []nft.Table
 }
 
 // freeName returns a name that no table has.
-func freeName(tables []nft.Table) (string, error) {
-	for _, name := range tableNames {
+func (d *Dataplane) freeName(tables []nft.Table) (string, error) {
+	for _, name := range d.names {
 		if !slices.ContainsFunc(tables, func(t nft.Table) bool { return t.Name == name }) {
 			return name, nil
 		}
 	}
 	return "", fmt.Errorf("there are tables %s of family %s, and none of them was made by this version (delete those that no packets pass through: nft delete table %s NAME)",
-		strings.Join(tableNames[:], ", "), tables[0].Family, tables[0].Family)
+		strings.Join(d.names[:], ", "), tables[0].Family, tables[0].Family)
 }
 
 // live reports whether the table gets packets.
@@ -227,7 +240,7 @@ func (p *programmed) same(o *programmed) bool {
 	return p.verdict == o.verdict && p.outside == o.outside &&
 		p.recall == o.recall && p.sticky == o.sticky && p.filters == o.filters &&
 		slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots) &&
-		sameSources(p, o)
+		sameSources(p, o) && sameBlocks(p.blocks, o.blocks)
 }
 
 // sameSources compares as sets: the kernel does not keep the order.

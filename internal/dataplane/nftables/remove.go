@@ -17,14 +17,15 @@ import (
 const upstreamTable = "kube-proxy"
 
 // Remove removes the tables of nftables mode: upstream's, unless o.OwnOnly, and, unless
-// o.Running uses them, ours.
+// o.Running uses them, ours. Of a named proxy it removes those of this name alone.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	var names []string
-	if !o.OwnOnly {
+	if !o.OwnOnly && o.Instance == "" {
 		names = append(names, upstreamTable)
 	}
 	if _, running := o.Running.(interface{ keepsTables() }); !running {
-		names = append(names, tableNames[:]...)
+		own := tableNamesOf(o.Instance)
+		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance))
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/dataplanetest"
 	"sluice/internal/model"
 	"sluice/internal/oracle/randomworld"
@@ -27,7 +28,7 @@ var (
 func rendered(t testing.TB, d *plan.Desired, families ...model.Family) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Render(&b, d, families); err != nil {
+	if err := Render(&b, d, dataplane.RenderOptions{Families: families}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -68,6 +68,11 @@ func (d *Dataplane) inspect(ctx context.Context, t *table, found *foreignWrites)
 		}
 	}
 	t.junk = have.junk
+	for k := range have.frontends { // blocks of ranges that there should not be
+		if k.IsRange() && t.frontends[k] == nil {
+			q.frontends[k] = struct{}{}
+		}
+	}
 	var items []*item
 	for k := range q.frontends {
 		if it := t.repairItem(k, have.frontends[k]); it != nil {
@@ -86,6 +91,12 @@ func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
 	if !have.ours {
 		return fmt.Errorf("table %s %s was removed, or has another layout, or is not our only one", t.Family, t.Name)
 	}
+	for i, set := range rangeSetNames {
+		_, there := have.chains[mapMark+set]
+		if _, was := t.chains.present[rangeSetObject(i)]; was && !there {
+			return fmt.Errorf("set %s of table %s %s was removed", set, t.Family, t.Name)
+		}
+	}
 	t.inactive = have.table.Dormant
 	t.takeChains(have)
 	return nil
@@ -95,7 +106,7 @@ func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
 // another one beside it.
 func (t *table) readStructure(ctx context.Context, c *nft.Conn) (have *contents, err error) {
 	err = retry(ctx, t.Table, 0, func() error {
-		tables, err := ourTables(ctx, c, t.layout)
+		tables, err := ourTables(ctx, c, t.layout, t.names)
 		if err != nil || len(tables) != 1 || tables[0].Name != t.Name {
 			have = &contents{}
 			return err
@@ -125,7 +136,7 @@ func (t *table) queryFor(found *foreignWrites) query {
 		}
 	}
 	for id := range found.elements {
-		nodePort, ofFrontend := frontendSets[id.set]
+		_, ofFrontend := frontendSets[id.set]
 		switch {
 		case id.family != t.nf:
 			continue
@@ -134,7 +145,7 @@ func (t *table) queryFor(found *foreignWrites) query {
 			continue
 		}
 		add(id)
-		if k, ok := t.ownerOf(id.set, []byte(id.key), nodePort); ok {
+		if k, ok := t.ownerOf(id.set, []byte(id.key)); ok {
 			q.frontends[k] = struct{}{}
 		}
 	}
@@ -154,15 +165,19 @@ func (t *table) queryFor(found *foreignWrites) query {
 }
 
 // ownerOf returns the frontend that an element belongs to.
-func (l *layout) ownerOf(set string, key []byte, nodePort bool) (k plan.Key, ok bool) {
-	d := l.decode(key)
+func (t *table) ownerOf(set string, key []byte) (k plan.Key, ok bool) {
+	d, of := t.decode(key), frontendSets[set]
 	switch set {
-	case sources:
-		k, _ = d.source()
+	case sources, rangeSources:
+		k, _ = d.source(of)
+	case rangeBlocks:
+		if k, ok = t.rangeAt(d.block()); !ok {
+			return k, false
+		}
 	case pools:
 		k = d.pool()
 	default:
-		k = d.frontend(nodePort)
+		k = d.frontend(of)
 	}
 	return k, d.OK()
 }
@@ -179,7 +194,7 @@ func (t *table) repairItem(k plan.Key, now *programmed) *item {
 	case now != nil && now.same(&old.programmed):
 		return nil
 	}
-	it := &item{table: t, key: k, now: now, old: old, new: t.compile(old.Frontend, now)}
+	it := &item{table: t, key: k, now: now, old: old, new: t.compile(old.Frontend, now, nil)}
 	t.replace(old, it.new)
 	return it
 }

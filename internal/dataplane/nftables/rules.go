@@ -33,8 +33,8 @@ func (c chain) rules(l *layout, s *tableSettings) []nft.Rule {
 	case reject:
 		w.add(anyPacket.RejectTCP())
 		w.add(anyPacket.RejectPort(l.nf))
-	case dropSource:
-		w.dropSource()
+	case dropSource, dropPortSource:
+		w.dropSource(c)
 	case forward:
 		w.jump(anyPacket.New(), chain{kind: unknown})
 	case filterOutput:
@@ -46,6 +46,10 @@ func (c chain) rules(l *layout, s *tableSettings) []nft.Rule {
 		}
 	case targetInput:
 		w.addAll(s.target.Input)
+	case findRange:
+		w.findRange()
+	case inRange:
+		w.add(anyPacket.VerdictMap(rangeFrontends, w.keyOf(c)))
 	case unknown:
 		w.unknown()
 	case entry:
@@ -55,7 +59,7 @@ func (c chain) rules(l *layout, s *tableSettings) []nft.Rule {
 	case recall:
 		w.recall(c)
 	case rememberPostrouting, rememberInput:
-		w.jump(anyPacket.New().Translated(), chain{kind: remembering})
+		w.jump(anyPacket.New().DNATed(), chain{kind: remembering})
 	case remembering:
 		w.remembering()
 	case remember:
@@ -108,6 +112,9 @@ func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 func (w *ruleWriter) dispatch() {
 	w.add(anyPacket.VerdictMap(services, w.frontendKey(false)))
 	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
+	if w.settings.ranges {
+		w.jump(anyPacket.In(rangeIPs, nft.Concat{w.dest}), chain{kind: findRange})
+	}
 	if w.settings.ExclusiveIPs {
 		// After routing it would be too late: the kernel sends no ICMP errors from
 		// addresses that routes deliver to the node.
@@ -138,10 +145,13 @@ func (w *ruleWriter) unknown() {
 	}
 }
 
-// dropSource always drops: the elements of the map are for their counters. Node ports
-// have no source ranges.
-func (w *ruleWriter) dropSource() {
-	w.add(anyPacket.VerdictMap(filters, w.frontendKey(false)))
+// dropSource always drops: the elements of the map are for their counters.
+func (w *ruleWriter) dropSource(c chain) {
+	key := nft.Concat{w.filtered(c.kind == dropPortSource), nft.Protocol, nft.DestPort}
+	if c.ranged() {
+		key = w.keyOf(c)
+	}
+	w.add(anyPacket.VerdictMap(c.maps().filters, key))
 	w.add(anyPacket.Drop())
 }
 
@@ -149,9 +159,9 @@ func (w *ruleWriter) dropSource() {
 // each prefix length takes a lookup.
 func (w *ruleWriter) filter(c chain) {
 	for bits := range c.lengths.all() {
-		w.goTo(anyPacket.In(sources, w.sourceKey(c.protocol, bits)), c.admitted())
+		w.goTo(anyPacket.In(c.maps().sources, w.sourceKey(c, bits)), c.admitted())
 	}
-	w.goTo(anyPacket, chain{kind: dropSource})
+	w.goTo(anyPacket, c.notAdmitted())
 }
 
 func (w *ruleWriter) entry(c chain) {
@@ -174,24 +184,15 @@ func (w *ruleWriter) entry(c chain) {
 		w.jump(anyPacket.FromLocal(), chain{kind: mark})
 	}
 	w.goTo(anyPacket.FromLocal(), c.next())
-	set := outside
-	if c.nodePort {
-		set = nodePortOutside
-	}
-	w.add(anyPacket.VerdictMap(set, w.frontendKey(c.nodePort)))
+	w.add(anyPacket.VerdictMap(c.maps().outside, w.keyOf(c)))
 }
 
 // endpointMap returns the map of a pool's endpoints.
 func (c chain) endpointMap() string {
-	switch {
-	case c.nodePort && c.local:
-		return nodePortLocal
-	case c.nodePort:
-		return nodePortEndpoints
-	case c.local:
-		return localEndpoints
+	if c.local {
+		return c.maps().outsideSlots
 	}
-	return endpoints
+	return c.maps().slots
 }
 
 func (w *ruleWriter) balance(c chain) {
@@ -200,17 +201,19 @@ func (w *ruleWriter) balance(c chain) {
 		return
 	}
 	if c.sticky {
-		set := recalls
-		if c.nodePort {
-			set = nodePortRecalls
-		}
-		w.add(anyPacket.VerdictMap(set, w.frontendKey(c.nodePort)))
+		w.add(anyPacket.VerdictMap(c.maps().recall, w.keyOf(c)))
 		c.sticky = false
 		w.goTo(anyPacket, c)
 		return
 	}
 	slot := nft.Random(c.size)
 	switch c.choice {
+	case fromMany:
+		// A slot that the pool does not have is no match, and the last number is of one that every pool has.
+		for range slotTries {
+			w.toSlot(c, slot)
+		}
+		slot = nft.Random(c.size - stepTo(c.size) + 1)
 	case inTurn:
 		slot = nft.Incremental(c.size)
 	case byClient, byPool:
@@ -220,8 +223,22 @@ func (w *ruleWriter) balance(c chain) {
 		w.addRule(anyPacket.DNATMap(w.nf, pools, poolSlot(c.port, slot)), true)
 		return
 	}
-	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), append(w.frontendKey(c.nodePort), slot)), true)
+	w.toSlot(c, slot)
 }
+
+// toSlot leads connections to a slot of the chain's frontend. Those to a range keep their port.
+func (w *ruleWriter) toSlot(c chain, slot nft.Value) {
+	key := append(w.keyOf(c), slot)
+	if c.ranged() {
+		w.add(anyPacket.DNATAddrMap(w.nf, c.endpointMap(), key))
+		return
+	}
+	w.addRule(anyPacket.DNATMap(w.nf, c.endpointMap(), key), true)
+}
+
+// slotTries is how often a slot of a large pool is chosen: at most every ninth choice is in vain, and one in
+// 6561 connections is led to a slot that every pool of that chain has.
+const slotTries = 4
 
 // toTarget leads connections to the target.
 func (w *ruleWriter) toTarget(outside bool) {
@@ -247,10 +264,10 @@ func (w *ruleWriter) recall(c chain) {
 		return
 	}
 	client := append(nft.Concat{w.source}, c.port.values()...)
-	w.add(anyPacket.HasProtocol(byte(c.protocol)).DNATMap(w.nf, affinityMap(c.local), client))
+	w.add(anyPacket.HasProtocol(byte(c.protocol)).DNATMap(w.nf, c.port.clientMap(c.local).name(), client))
 }
 
-var protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
+var protocols = [...]model.Protocol{model.TCP, model.UDP, model.SCTP}
 
 // remembering finds the frontend of a connection. There is a rule for each protocol
 // because otherwise nft 1.0.6 cannot load its own listing with ports of a connection's
@@ -277,6 +294,8 @@ func (w *ruleWriter) remember(c chain) {
 	client := append(nft.Concat{nft.TupleSource(w.nf, nft.Original)}, c.port.values()...)
 	endpoint := nft.Concat{nft.TupleSource(w.nf, nft.Reply), nft.TupleSourcePort(nft.Reply)}
 	affine := append(slices.Clone(endpoint), c.port.values()...)
-	w.add(anyPacket.HasProtocol(byte(c.protocol)).New().In(affinityEndpoints, affine).Update(affinity, client, endpoint, c.seconds))
-	w.add(anyPacket.HasProtocol(byte(c.protocol)).New().In(localAffinityEndpoints, affine).Update(localAffinity, client, endpoint, c.seconds))
+	for _, local := range []bool{false, true} {
+		match := anyPacket.HasProtocol(byte(c.protocol)).New().In(affinityEndpointsOf(local), affine)
+		w.add(match.Update(c.port.clientMap(local).name(), client, endpoint, c.seconds))
+	}
 }

@@ -20,6 +20,7 @@ func TestListingOfNftLoadsAgain(t *testing.T) {
 		"node ports on every local address": func(d *plan.Desired) {
 			d.Settings.NodePortAll4, d.Settings.NodePortAll6 = true, true
 		},
+		"ranges of ports":               func(d *plan.Desired) { withRanges(d) },
 		"source ranges of every length": func(d *plan.Desired) { withEveryLength(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +86,9 @@ func TestNodePortsOnChosenAndAllAddresses(t *testing.T) {
 
 func TestListingIsReadable(t *testing.T) {
 	k := newKernel(t)
-	ok(t, k.dataplane().Reconcile(context.Background(), withAffinity6(variety())))
+	desired := withAffinity6(variety())
+	sticky6 := desired.Frontends[key("[::]:30053", model.UDP)]
+	ok(t, k.dataplane().Reconcile(context.Background(), desired))
 	got := k.nft("", "list", "ruleset")
 	affinityText := fmt.Sprintf("%016x", uint64(affinityOf(variety().Frontends[key("10.96.0.1:53", model.UDP)])))
 	for _, want := range []string{
@@ -101,7 +104,7 @@ func TestListingIsReadable(t *testing.T) {
 		"10.96.0.1 . udp . 53 : jump recall-" + affinityText,
 		"10.96.0.1 . udp . 53 : goto remember-" + affinityText + "-10800",
 		"dnat ip6 to ip6 saddr . numgen random mod 1 offset",
-		"@local-affinity-endpoints update @local-affinity { ct original ip6 saddr . numgen random mod 1 offset",
+		"@local-affinity-endpoints update @" + affinityOf(sticky6).clientMap(true).name() + " { ct original ip6 saddr . numgen random mod 1 offset",
 		"timeout 1m : ct reply ip6 saddr . ct reply proto-src }",
 		"ip saddr 10.244.0.0/16 return",
 		"ip6 daddr fd00:10:96::/112 counter packets 0 bytes 0 drop",

@@ -50,7 +50,7 @@ const maxDump = 20_000
 // frontend as many slots as are expected, and more while there are some. It returns
 // false, and keeps nothing, if that does not find all elements.
 func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set string, count int, guess *slotGuess) (bool, error) {
-	nodePort, outside := frontendSets[set], set == localEndpoints || set == nodePortLocal
+	of, outside := frontendSets[set], set == mapsOfKind[frontendSets[set]].outsideSlots
 	slotsOf := func(p *programmed) *[]netip.AddrPort {
 		if outside {
 			return &p.outsideSlots
@@ -65,7 +65,7 @@ func (r *reader) readSlots(ctx context.Context, c *nft.Conn, t nft.Table, set st
 		}
 	} else {
 		for k := range r.frontends {
-			if k.NodePort() == nodePort && !isPool(k) {
+			if kindOf(k) == of && !isPool(k) {
 				expected[k] = guess.of(k, outside)
 			}
 		}
@@ -106,7 +106,7 @@ func (r *reader) lookUpSlots(ctx context.Context, c *nft.Conn, t nft.Table, set 
 			}
 			slots, v := slotsOf(r.frontends[owners[i]]), r.decode(e.Data)
 			at := r.decode(e.Key[len(e.Key)-nft.WordLen:]).index()
-			if ep := v.endpoint(); at == len(*slots) && v.Done() {
+			if ep := v.target(frontendSets[set]); at == len(*slots) && v.Done() {
 				*slots = append(*slots, ep)
 				found++
 			}

@@ -91,10 +91,11 @@ func (p *programmed) countElements(m frontendMaps, into map[string]int) {
 	single(m.outside, p.outside != "")
 	single(m.recall, p.recall != "")
 	single(m.sticky, p.sticky != "")
-	single(filters, p.filters)
+	single(m.filters, p.filters)
 	into[m.slots] += len(p.slots)
 	into[m.outsideSlots] += len(p.outsideSlots)
-	into[sources] += len(p.sources)
+	into[m.sources] += len(p.sources)
+	into[rangeBlocks] += len(p.blocks)
 }
 
 // unchanged reports whether no commit began since the snapshot was taken.
@@ -114,11 +115,11 @@ func (s *tableSnapshot) sameStructure(have *contents) bool {
 // those in which surplus elements do no harm: no packet uses a slot beyond the end of
 // a pool, or an address that is no endpoint.
 func (s *tableSnapshot) differentSizes(counts map[string]int) (sets []string) {
-	for _, set := range s.table.sets() {
+	for _, set := range s.table.presentSets(s.chains) {
 		n := counts[set.Name]
 		_, slots := slotMaps[set.Name]
 		switch {
-		case n == s.expected[set.Name], slices.Contains(clientMaps, set.Name):
+		case n == s.expected[set.Name]:
 		case n < 0 && (slots || set.Name == hairpin):
 		default:
 			sets = append(sets, set.Name)

@@ -29,15 +29,20 @@ const lengthFactor = 1000
 func (a *arena) sourceKey(k plan.Key, p netip.Prefix) []byte {
 	at := len(a.Arena)
 	a.Addr(k.Addr)
-	a.Port(k.Port)
+	a.ports(k)
 	a.Addr(p.Addr())
 	a.Word(sourceNumber(k.Protocol, p.Bits()))
 	return a.Cut(at)
 }
 
 // source reads a range of sources, and its frontend.
-func (d *decoder) source() (plan.Key, netip.Prefix) {
-	k := plan.Key{Addr: d.Addr(), Port: d.Port()}
+func (d *decoder) source(of keyKind) (plan.Key, netip.Prefix) {
+	k := plan.Key{Addr: d.Addr()}
+	if of == byRange {
+		d.rangeOf(&k)
+	} else {
+		k.Port = d.Port()
+	}
 	first, number := d.Addr(), d.index()
 	k.Protocol = model.Protocol(number / lengthFactor)
 	p := netip.PrefixFrom(first, number%lengthFactor)
@@ -46,8 +51,30 @@ func (d *decoder) source() (plan.Key, netip.Prefix) {
 }
 
 // sourceKey is the key of a packet among ranges of one length.
-func (l *layout) sourceKey(p model.Protocol, bits int) nft.Concat {
-	return nft.Concat{l.dest, nft.DestPort, l.source.Masked(bits), nft.Constant(sourceNumber(p, bits))}
+func (l *layout) sourceKey(c chain, bits int) nft.Concat {
+	port := nft.DestPort
+	if c.ranged() {
+		port = nft.Constant(rangeNumber(c.ports))
+	}
+	return nft.Concat{l.filtered(c.nodePort), port, l.source.Masked(bits), nft.Constant(sourceNumber(c.protocol, bits))}
+}
+
+// filtered is the address in the keys of source ranges: that of the packet, or the unspecified
+// one for node ports, which answer on many.
+func (l *layout) filtered(nodePort bool) nft.Value {
+	if nodePort {
+		return l.dest.Masked(0)
+	}
+	return l.dest
+}
+
+// filterKey encodes the key of a frontend in filters.
+func (a *arena) filterKey(k plan.Key) []byte {
+	at := len(a.Arena)
+	a.Addr(k.Addr)
+	a.Protocol(byte(k.Protocol))
+	a.ports(k)
+	return a.Cut(at)
 }
 
 // prefixLengths is a set of prefix lengths, with a bit for each from 0 to 128.
@@ -96,6 +123,14 @@ func (c chain) filterName() string {
 		return "all"
 	}
 	return strings.ToLower(c.protocol.String()) + "-" + c.lengths.String()
+}
+
+// notAdmitted is the chain for the other packets.
+func (c chain) notAdmitted() chain {
+	if c.nodePort {
+		return chain{kind: dropPortSource}
+	}
+	return chain{kind: dropSource, ports: c.ports}
 }
 
 // admitted is the chain for packets that the source ranges admit.

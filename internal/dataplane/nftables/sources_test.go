@@ -17,7 +17,8 @@ import (
 	"sluice/internal/testkit"
 )
 
-// withEveryLength adds frontends with source ranges of every length, by each protocol.
+// withEveryLength adds frontends with source ranges of every length, by each protocol, node ports among them, and some
+// that leave packets alone.
 func withEveryLength(d *plan.Desired) *plan.Desired {
 	for _, f := range []struct{ at, from, endpoint string }{
 		{"198.51.100.2:443", "203.0.113.255", "10.244.0.1:8080"},
@@ -32,6 +33,15 @@ func withEveryLength(d *plan.Desired) *plan.Desired {
 			k := key(f.at, protocol)
 			d.Frontends[k] = &plan.Frontend{Key: k, Kind: plan.LoadBalancerIP, Filtered: true, Sources: all,
 				Route: plan.Route{Endpoints: pool(f.endpoint)}}
+			k = plan.NodePortKey(k.Family(), 30443, protocol)
+			d.Frontends[k] = &plan.Frontend{Key: k, Kind: plan.NodePort, Filtered: true, Sources: all, Masquerade: plan.MasqueradeAlways,
+				Route: plan.Route{Endpoints: pool(f.endpoint)}}
+			passes := plan.Route{Local: true, Empty: plan.Refusal{Verdict: plan.Pass, Cause: plan.NoLocalEndpoints}}
+			k = plan.NodePortKey(k.Family(), 30444, protocol)
+			d.Frontends[k] = &plan.Frontend{Key: k, Kind: plan.NodePort, Filtered: true, Sources: all[:1], Masquerade: plan.MasqueradeNode,
+				Route: plan.Route{Endpoints: pool(f.endpoint)}, Outside: &passes}
+			k = plan.NodePortKey(k.Family(), 30445, protocol)
+			d.Frontends[k] = &plan.Frontend{Key: k, Kind: plan.NodePort, Masquerade: plan.MasqueradeNode, Route: passes}
 		}
 	}
 	return d

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/nft"
@@ -17,6 +18,7 @@ import (
 type table struct {
 	*layout
 	nft.Table
+	names  [3]string // that it may have
 	exists bool
 	// inactive says that the kernel's table is dormant: it ignores packets.
 	inactive bool
@@ -28,10 +30,12 @@ type table struct {
 	frontends map[plan.Key]*frontend
 	chains    *chains
 
-	hairpins, clusterIPs, nodePortIPs, exclusiveIPs *nft.Members[netip.Addr]
+	hairpins, clusterIPs, nodePortIPs, exclusiveIPs, rangeIPs *nft.Members[netip.Addr]
 	// clusterAffine and localAffine are for session affinity, in cluster pools and in
 	// local ones.
 	clusterAffine, localAffine *affine
+	// ranges are the frontends with ranges of ports, by address and protocol.
+	ranges map[plan.Key]map[plan.Key]*frontend
 	// sticky is the number of frontends with session affinity.
 	sticky int
 	// users counts the frontends of each pool; unused are pools that lost the last.
@@ -53,6 +57,8 @@ type table struct {
 type frontend struct {
 	*plan.Frontend
 	programmed
+	// moved is the number of the last transaction that replaced elements with counters.
+	moved uint64
 	begun bool // a pool that is programmed in part
 }
 
@@ -74,9 +80,11 @@ func newTable(f model.Family, name string, target *Target, frontends int) *table
 		clusterIPs:   nft.NewMembers(nt, clusterIPs, addresses, frontends),
 		nodePortIPs:  nft.NewMembers(nt, nodePortIPs, addresses, 0),
 		exclusiveIPs: nft.NewMembers(nt, exclusiveIPs, addresses, 0),
+		rangeIPs:     nft.NewMembers(nt, rangeIPs, addresses, 0),
+		ranges:       map[plan.Key]map[plan.Key]*frontend{},
 
-		clusterAffine: newAffine(nt, affinity, affinityEndpoints),
-		localAffine:   newAffine(nt, localAffinity, localAffinityEndpoints),
+		clusterAffine: newAffine(nt, affinityEndpoints),
+		localAffine:   newAffine(nt, localAffinityEndpoints),
 	}
 	for _, c := range baseChains {
 		t.chains.hold(c)
@@ -85,14 +93,17 @@ func newTable(f model.Family, name string, target *Target, frontends int) *table
 }
 
 func (t *table) members() []nft.MemberSet {
-	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.exclusiveIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
+	return []nft.MemberSet{t.hairpins, t.clusterIPs, t.nodePortIPs, t.exclusiveIPs, t.rangeIPs, t.clusterAffine.endpoints, t.localAffine.endpoints}
 }
 
 // compile returns how to program a frontend, with as few changes as possible to what
-// the kernel holds now.
-func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
+// the kernel holds now; that is what follows from was, if it is not nil.
+func (t *table) compile(f *plan.Frontend, now *programmed, was *frontend) *frontend {
 	if now == nil {
 		now = &programmed{}
+	}
+	if was == nil {
+		was = &frontend{Frontend: &plan.Frontend{}}
 	}
 	fe, to := &frontend{Frontend: f}, chainsFor(f, t.target)
 	fe.verdict = t.chains.name(to.verdict)
@@ -100,13 +111,16 @@ func (t *table) compile(f *plan.Frontend, now *programmed) *frontend {
 	fe.recall = t.chains.name(to.recall)
 	fe.sticky = t.chains.name(to.sticky)
 	if isPool(f.Key) || ownSlots(&f.Route) {
-		fe.slots = t.slots(now.slots, &f.Route)
+		fe.slots = t.slots(now.slots, &was.Route, &f.Route)
 	}
 	if f.Outside != nil && ownSlots(f.Outside) {
-		fe.outsideSlots = t.slots(now.outsideSlots, f.Outside)
+		fe.outsideSlots = t.slots(now.outsideSlots, was.Outside, f.Outside)
 	}
 	if f.Filtered {
 		fe.filters, fe.sources = true, f.Sources
+	}
+	if f.IsRange() {
+		fe.blocks = blocksOf(f.Ports())
 	}
 	return fe
 }
@@ -133,11 +147,12 @@ func (t *table) replace(old, new *frontend) {
 			t.exclusiveIPs.Release(old.Addr)
 		}
 	}
+	t.takeRange(old, new)
 	t.usePools(new, 1)
 	t.usePools(old, -1)
 	before, after := old.hairpins(), new.hairpins()
 	for i := range before {
-		for gone, come := range plan.MergeEndpoints(before[i], after[i]) {
+		for gone, come := range plan.DifferentEndpoints(before[i], after[i]) {
 			switch {
 			case come == nil:
 				t.hairpins.Release(gone.Addr())
@@ -171,7 +186,7 @@ func (t *table) affinity(f *frontend, n int) {
 
 // configure takes over new settings.
 func (t *table) configure(desired plan.Settings) {
-	s := tableSettings{Settings: desired}
+	s := tableSettings{Settings: desired, ranges: t.settings.ranges}
 	if t.target != nil {
 		s.target = t.target.Rules(t.family, &desired)
 	}
@@ -199,14 +214,30 @@ func (t *table) eachNodePortIP(s *plan.Settings, f func(netip.Addr)) {
 	}
 }
 
-// chainRoom is how many elements a chain with its rules counts as in the limit of a
-// transaction.
-const chainRoom = 10
+// chainRoom and mapRoom are how many elements a chain with its rules, or a map of clients, counts as in
+// the limit of a transaction.
+const (
+	chainRoom = 10
+	mapRoom   = 500
+)
+
+func (c chain) room() int {
+	if c.kind == remembered {
+		return mapRoom
+	}
+	return chainRoom
+}
 
 // missing counts what the kernel lacks besides elements of frontends, surplus what is
 // no longer needed, up to a limit.
 func (t *table) missing(limit int) int {
-	n := chainRoom*(nft.CountUpTo(t.chains.missingOrdinary(), limit/chainRoom+1)+len(t.chains.rewrite)) + len(t.junk)
+	n := chainRoom*len(t.chains.rewrite) + len(t.junk)
+	for c := range t.chains.missingOrdinary() {
+		if n > limit {
+			break
+		}
+		n += c.room()
+	}
 	for _, m := range t.members() {
 		n += m.Missing(limit)
 	}
@@ -239,7 +270,7 @@ func (t *table) prologue(b *nft.Batch, room int) {
 		}
 		t.addChain(b, c)
 		t.chains.adding++
-		room -= chainRoom
+		room -= c.room()
 	}
 	t.chains.rewriting = nil
 	for c := range t.chains.rewrite {
@@ -265,6 +296,14 @@ func (t *table) prologue(b *nft.Batch, room int) {
 }
 
 func (t *table) addChain(b *nft.Batch, c chain) {
+	if c.kind == remembered {
+		t.addClientMap(b, c.clientMap().name())
+		return
+	}
+	if c.kind == rangeSet {
+		b.AddSet(t.Table, t.rangeSets()[c.part])
+		return
+	}
 	b.AddChain(t.Table, c.nft())
 	t.addRules(b, c)
 }
@@ -303,45 +342,57 @@ func (t *table) epilogue(b *nft.Batch, room int) {
 			t.addChain(b, c)
 		}
 	}
-	room -= t.removeChains(b, room)
-	for _, m := range t.members() {
+	for _, m := range t.members() { // before sets of theirs
 		room -= m.Remove(b, room)
 	}
+	t.removeChains(b, room)
 	for _, old := range t.predecessors {
 		b.DeleteTable(old)
 	}
 }
 
 // removeChains removes foreign chains, and surplus ones of ours.
-func (t *table) removeChains(b *nft.Batch, room int) (used int) {
-	c := t.chains
+func (t *table) removeChains(b *nft.Batch, room int) {
+	c, used := t.chains, 0
 	c.emptying, c.deleting, c.removing = nil, nil, 0
 	for name := range c.foreign {
 		if used >= room {
-			return used
+			return
 		}
 		c.emptying = append(c.emptying, name)
-		b.FlushChain(t.Table, name)
+		if !strings.HasPrefix(name, mapMark) {
+			b.FlushChain(t.Table, name)
+		}
 		used++
 	}
 	for _, name := range slices.AppendSeq(c.emptying, maps.Keys(c.emptied)) {
 		if used >= room {
-			return used
+			return
 		}
 		c.deleting = append(c.deleting, name)
-		b.DeleteChain(t.Table, name)
+		t.deleteChain(b, name)
 		used++
 	}
 	for s := range c.surplus() {
 		if used >= room {
 			break
 		}
-		b.FlushChain(t.Table, c.name(s))
-		b.DeleteChain(t.Table, c.name(s))
+		if !s.isSet() {
+			b.FlushChain(t.Table, c.name(s))
+		}
+		t.deleteChain(b, c.name(s))
 		c.removing++
 		used += chainRoom
 	}
-	return used
+}
+
+// deleteChain removes a chain, or a map of clients.
+func (t *table) deleteChain(b *nft.Batch, name string) {
+	if set, is := strings.CutPrefix(name, mapMark); is {
+		b.DeleteSet(t.Table, set)
+	} else {
+		b.DeleteChain(t.Table, name)
+	}
 }
 
 // epilogueDone records that the epilogue took effect.

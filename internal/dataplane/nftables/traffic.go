@@ -3,6 +3,7 @@ package nftables
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/nft"
@@ -15,13 +16,14 @@ var _ dataplane.TrafficReader = (*Dataplane)(nil)
 func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	var unmatched dataplane.UnmatchedTraffic
 	var tables []*table
-	d.commits.Locked(func() { tables = d.tables })
+	var began uint64
+	d.commits.Locked(func() { tables, began = d.tables, d.transactions })
 	if tables == nil {
 		return unmatched, dataplane.ErrUnknown
 	}
 	for _, t := range tables {
 		// Frontends missed because the ruleset changed are included the next time.
-		if err := d.eachTraffic(ctx, t, each); err != nil && !errors.Is(err, nft.ErrInterrupted) {
+		if err := d.eachTraffic(ctx, t, began, each); err != nil && !errors.Is(err, nft.ErrInterrupted) {
 			return unmatched, err
 		}
 		if err := d.addUnmatched(ctx, t, &unmatched); err != nil {
@@ -49,17 +51,18 @@ func (d *Dataplane) addUnmatched(ctx context.Context, t *table, to *dataplane.Un
 	})
 }
 
-func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Key, dataplane.Traffic)) error {
+// eachTraffic reads the counters of a table's frontends, after so many transactions.
+func (d *Dataplane) eachTraffic(ctx context.Context, t *table, began uint64, each func(plan.Key, dataplane.Traffic)) error {
 	// Few frontends have counters besides that of the verdict.
 	rest := map[plan.Key]programmed{}
 	r := &reader{names: map[string]string{}}
-	err := t.eachElement(ctx, d.reader, []string{outside, nodePortOutside}, func(k plan.Key, e *nft.Element) {
+	err := t.eachElement(ctx, d.reader, []string{outside, nodePortOutside, rangeOutside}, func(k plan.Key, e *nft.Element) {
 		rest[k] = programmed{outside: r.nameOf(e), outsidePackets: e.Packets}
 	})
 	if err != nil {
 		return err
 	}
-	err = t.eachElement(ctx, d.reader, []string{filters}, func(k plan.Key, e *nft.Element) {
+	err = t.eachElement(ctx, d.reader, []string{filters, rangeFilters}, func(k plan.Key, e *nft.Element) {
 		p := rest[k]
 		p.filters, p.filteredPackets = true, e.Packets
 		rest[k] = p
@@ -67,10 +70,10 @@ func (d *Dataplane) eachTraffic(ctx context.Context, t *table, each func(plan.Ke
 	if err != nil {
 		return err
 	}
-	return t.eachElement(ctx, d.reader, []string{services, nodePorts}, func(k plan.Key, e *nft.Element) {
+	return t.eachElement(ctx, d.reader, []string{services, nodePorts, rangeFrontends}, func(k plan.Key, e *nft.Element) {
 		p := rest[k]
 		p.verdict, p.packets = r.nameOf(e), e.Packets
-		if f, carried := d.counted(t, k, &p); f != nil {
+		if f, carried := d.counted(t, k, &p, began); f != nil {
 			each(k, trafficOf(f.Frontend, &p).Plus(carried))
 		}
 	})
@@ -85,12 +88,13 @@ func (r *reader) nameOf(e *nft.Element) string {
 }
 
 // counted returns the mirror of a frontend and the traffic that is carried over; nil
-// if the kernel differs from the mirror at the moment.
-func (d *Dataplane) counted(t *table, k plan.Key, now *programmed) (*frontend, dataplane.Traffic) {
+// if the kernel differs from the mirror at the moment, or if its counters were replaced
+// since the reading began: what was read of them before is carried over now.
+func (d *Dataplane) counted(t *table, k plan.Key, now *programmed, began uint64) (*frontend, dataplane.Traffic) {
 	d.commits.Lock()
 	defer d.commits.Unlock()
 	f := t.frontends[k]
-	if f == nil || f.leadsElsewhere(now) {
+	if f == nil || f.moved > began || f.targetsDiffer(now) || !slices.Contains(d.tables, t) {
 		return nil, dataplane.Traffic{}
 	}
 	return f, d.carried[k]
@@ -102,15 +106,25 @@ func (d *Dataplane) counted(t *table, k plan.Key, now *programmed) (*frontend, d
 func trafficOf(f *plan.Frontend, counted *programmed) dataplane.Traffic {
 	t := dataplane.Traffic{Attempts: counted.packets}
 	all := int64(counted.packets)
-	if len(f.Route.Endpoints) == 0 {
+	switch f.Route.Verdict() {
+	case plan.Forward:
+	case plan.Pass:
+		return t
+	default:
 		t.Refused[f.Route.Empty.Cause] = all
 		return t
 	}
 	t.Refused[plan.SourceRanges] = int64(counted.filteredPackets)
-	if out := f.Outside; out != nil && len(out.Endpoints) == 0 {
-		t.Refused[out.Empty.Cause] += int64(counted.outsidePackets)
-	}
 	t.Connections = all
+	if out := f.Outside; out != nil {
+		switch n := int64(counted.outsidePackets); out.Verdict() {
+		case plan.Forward:
+		case plan.Pass: // neither a connection nor refused
+			t.Connections -= n
+		default:
+			t.Refused[out.Empty.Cause] += n
+		}
+	}
 	for _, n := range t.Refused {
 		t.Connections -= n
 	}
@@ -153,7 +167,7 @@ func (d *Dataplane) countedAs(it *item) *plan.Frontend {
 	for i := 0; was == nil && i < len(d.former); i++ {
 		was = d.former[i].frontends[it.key]
 	}
-	if was == nil || was.leadsElsewhere(it.now) {
+	if was == nil || was.targetsDiffer(it.now) {
 		return nil
 	}
 	return was.Frontend

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// counted is a frontend of 198.51.100.1 whose counters a test sets.
+// counted is a frontend at TCP port 443 whose counters a test sets.
 type counted struct {
 	*kernel
 	d   *Dataplane
@@ -36,8 +36,8 @@ func (c counted) sees(set string, packets int) {
 	} else {
 		verdict = "goto " + verdict
 	}
-	c.nft(fmt.Sprintf("delete element ip sluice %[1]s { 198.51.100.1 . tcp . 443 }\n"+
-		"add element ip sluice %[1]s { 198.51.100.1 . tcp . 443 counter packets %[2]d bytes 1 : %[3]s }", set, packets, verdict), "-f", "-")
+	c.nft(fmt.Sprintf("delete element ip sluice %[1]s { %[4]s . tcp . 443 }\n"+
+		"add element ip sluice %[1]s { %[4]s . tcp . 443 counter packets %[2]d bytes 1 : %[3]s }", set, packets, verdict, c.key.Addr), "-f", "-")
 }
 
 func (c counted) want(when string, connections, noEndpoints, noLocal, source int64) {
@@ -141,6 +141,48 @@ func TestTrafficSurvivesManyChangesAtOnce(t *testing.T) {
 	c.want("all at once lost their endpoints", 5, 0, 3, 2)
 	if good, err := c.d.Verify(ctx); err != nil || !good {
 		t.Errorf("Verify says %v, %v", good, err)
+	}
+}
+
+// The counters of a frontend are read one after the other. What a change between two of them
+// carries over must not be added to what was read before.
+func TestTrafficIsNotCountedTwice(t *testing.T) {
+	ctx := context.Background()
+	k := newKernel(t)
+	d := k.dataplane()
+	desired := &plan.Desired{Settings: settings(), Frontends: map[plan.Key]*plan.Frontend{}}
+	for _, addr := range []string{"198.51.100.1:443", "198.51.100.2:443"} {
+		key := key(addr, model.TCP)
+		desired.Frontends[key] = &plan.Frontend{Key: key, Route: plan.Route{Endpoints: pool("10.244.0.1:80")},
+			Outside: &plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}}
+	}
+	ok(t, d.Reconcile(ctx, desired))
+	for key := range desired.Frontends {
+		c := counted{k, d, key}
+		c.sees(services, 100)
+		c.sees(outside, 20)
+	}
+
+	read := 0
+	_, err := d.Traffic(ctx, func(one plan.Key, got dataplane.Traffic) {
+		want := dataplane.Traffic{Attempts: 100, Connections: 80}
+		want.Refused[plan.NoLocalEndpoints] = 20
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", one, diff)
+		}
+		read++
+		for key, other := range desired.Frontends {
+			if key != one && read == 1 {
+				ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{{Key: key}}}))
+				ok(t, d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{other}}))
+			}
+		}
+	})
+	if err != nil || read == 0 {
+		t.Errorf("%d frontends were read, %v", read, err)
+	}
+	for key := range desired.Frontends {
+		counted{k, d, key}.want("afterwards", 80, 0, 20, 0)
 	}
 }
 

@@ -17,9 +17,9 @@ const (
 	// its way; a UDP flow has one socket.
 	filesOfConnection = 4
 	filesOfFlow       = 1
-	// mostConnections is how many there are at most: the kernel has no more than so
+	// maxConnections is how many there are at most: the kernel has no more than so
 	// many ports for a few endpoints.
-	mostConnections = 1 << 20
+	maxConnections = 1 << 20
 
 	// greed is how many times as many files as are left for all others a client address, or a
 	// Service, may have. So one of them gets three quarters at most, and those that come later
@@ -71,7 +71,7 @@ func ProcessBudget(connections int) (*Budget, error) {
 		return nil, fmt.Errorf("find out how many files can be open: %w", err)
 	}
 	if connections == 0 {
-		connections = mostConnections
+		connections = maxConnections
 	}
 	b := NewBudget(int(min(files, reservedFiles+uint64(connections)*filesOfConnection) - min(files, reservedFiles)))
 	if b.files < 2*filesOfConnection {
@@ -141,6 +141,18 @@ func (b *Budget) take(s share) excess {
 	}
 	b.add(s, 1)
 	return nobody
+}
+
+// exchange takes a share in place of those that were given up for it: who has too much still has too
+// much, but less than before. It reports whether there was one.
+func (b *Budget) exchange(s share) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used[ofConnections]+b.used[ofFlows]+s.files > b.files {
+		return false
+	}
+	b.add(s, 1)
+	return true
 }
 
 // who names who has too much.
@@ -341,13 +353,13 @@ type reminder struct {
 	last time.Time
 }
 
-// tellEvery is how often the same is logged.
-const tellEvery = time.Minute
+// logEvery is how often the same is logged.
+const logEvery = time.Minute
 
 func (r *reminder) due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.last.IsZero() && now.Sub(r.last) < tellEvery {
+	if !r.last.IsZero() && now.Sub(r.last) < logEvery {
 		return false
 	}
 	r.last = now

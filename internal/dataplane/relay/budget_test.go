@@ -69,22 +69,29 @@ func (b *Budget) taken() int {
 	return b.used[ofConnections] + b.used[ofFlows]
 }
 
-// A flow makes room for another one to the same Service, wherever that arrives.
-func TestFlowsOfAServiceMakeRoom(t *testing.T) {
-	budget := NewBudget(40)
-	balancer := NewBalancer(clock.RealClock{}, "web")
+// gates returns a function that opens relays of UDP to the pool of a Service.
+func gates(t *testing.T, budget *Budget, balancer *Balancer) func(number byte) *fixture {
 	pool := balancer.NewPool()
 	route := routeTo(answerUDP(t, "one", anyPort(2)))
 	pool.Set(route, inPool(route), 0)
-	gate := func(number byte) *fixture {
+	return func(number byte) *fixture {
 		at := netip.AddrPortFrom(testkit.Loopback(number), freePort(t, model.UDP, testkit.Loopback(number)))
-		g := New(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget, Choose: func(netip.Addr) *Pool { return pool }})
+		b := &fixture{Relay: &Relay{server: server{Options: Options{Address: at}}}, t: t}
+		g := New(t.Context(), Options{Address: at, Protocol: model.UDP, Budget: budget, Choose: func(netip.Addr) *Pool { return pool },
+			Refused: func(Refusal) { b.refused.Add(1) }})
 		if err := g.Listen(true); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { g.Close(); g.Wait() })
-		return &fixture{Relay: &Relay{server: server{Options: Options{Address: at}}}, t: t}
+		return b
 	}
+}
+
+// A flow makes room for another one to the same Service, wherever that arrives.
+func TestFlowsOfAServiceMakeRoom(t *testing.T) {
+	budget := NewBudget(40)
+	balancer := NewBalancer(clock.RealClock{}, "web")
+	gate := gates(t, budget, balancer)
 	busy, other := gate(1), gate(3)
 	for range 50 {
 		busy.client().ask()
@@ -104,6 +111,35 @@ func TestFlowsOfAServiceMakeRoom(t *testing.T) {
 	}
 	if n := budget.taken(); n != 40 {
 		t.Errorf("%d files are in use, want all 40", n)
+	}
+}
+
+// A client that had many flows before connections of others took most of the room is served on, and
+// has fewer of them the more it opens.
+func TestFlowsAreExchangedWhereOthersTookTheRoom(t *testing.T) {
+	const files, flows, connections = 200, 120, 15
+	budget := NewBudget(files)
+	gate := gates(t, budget, NewBalancer(clock.RealClock{}, "web"))(1)
+	for range flows {
+		gate.client().ask()
+	}
+	flood := NewBalancer(clock.RealClock{}, "flood")
+	for range connections {
+		if e := budget.take(share{testkit.Loopback(9), flood, filesOfConnection}); e != nobody {
+			t.Fatalf("there is no room for connections: %d", e)
+		}
+	}
+	for i := range 40 {
+		if name, _ := gate.client().ask(); name != "one" {
+			t.Fatalf("flow %d is answered by %q", i, name)
+		}
+	}
+	if n := gate.refused.Load(); n > 0 {
+		t.Errorf("%d packets were dropped", n)
+	}
+	const share = (files - connections*filesOfConnection) * greed / (greed + 1)
+	if n := budget.taken() - connections*filesOfConnection; n > share {
+		t.Errorf("the client has %d flows, want %d or fewer", n, share)
 	}
 }
 

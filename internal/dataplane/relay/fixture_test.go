@@ -145,12 +145,12 @@ func named(t testing.TB, name string, at netip.Addr) netip.AddrPort {
 // dialTCP connects to the Relay.
 func (b *fixture) dialTCP() *net.TCPConn {
 	b.t.Helper()
-	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Scaled(testkit.Patience))
+	conn, err := net.DialTimeout("tcp", b.Address.String(), testkit.Scaled(testkit.Timeout))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := conn.SetDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		b.t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)

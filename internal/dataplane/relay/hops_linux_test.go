@@ -31,7 +31,7 @@ func TestRingsEnd(t *testing.T) {
 				conn, err := net.Dial(network, a.Address.String())
 				if err == nil { // else the reset came first
 					defer conn.Close()
-					_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+					_ = conn.SetDeadline(testkit.Deadline(testkit.Timeout))
 					if _, err = fmt.Fprintln(conn, "round"); err == nil && protocol == model.TCP {
 						_, err = conn.Read(make([]byte, 1))
 					}

@@ -51,7 +51,7 @@ type Options struct {
 	// another one is tried.
 	Retried func()
 	// Tried is called after each attempt to open a TCP connection to an endpoint, if that
-	// tells something about the endpoint.
+	// tells something about the endpoint, and when an endpoint first answers a UDP client, or refuses.
 	Tried func(dataplane.Attempt)
 	// Refused is called for each accepted TCP connection that is reset, and for each UDP
 	// packet that is dropped, without having reached an endpoint.
@@ -113,9 +113,9 @@ type paths interface {
 	findTCP(*net.TCPConn) *Pool
 	findUDP(client, at netip.AddrPort) *Pool
 	// dialTCP and dialUDP connect a client to an endpoint of the pool, which may see
-	// another source address than the kernel would choose: then there is a disguise.
+	// another source address than the kernel would choose: then there is a spoofedSource.
 	dialTCP(ctx context.Context, from origin, pool *Pool, endpoint netip.AddrPort) (*net.TCPConn, error)
-	dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error)
+	dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *spoofedSource, error)
 }
 
 // front is the listening side of a server.
@@ -140,7 +140,7 @@ func (s *server) refuseExcess(of share, e excess) {
 func (s *server) refuseLoop(p *Pool) {
 	if s.Budget.loops.due(s.Clock.Now()) {
 		s.Logger.Error(nil, "Connections are refused: they go round in circles", "service", p.name,
-			"remedy", "look at the endpoints of the Service: one of them is an address of a Service, or a node with a node port, that leads back here")
+			"remedy", "look at the endpoints of the Service: one of them is an address of a Service, or a node with a node port, whose packets come back here")
 	}
 	s.Refused(Loop)
 }
@@ -190,7 +190,7 @@ func New(ctx context.Context, o Options) *Relay {
 // Relay does not listen, and Set is to be called again.
 func (r *Relay) Set(route plan.Route, serves func(netip.AddrPort) bool, affinity time.Duration) error {
 	r.pool.Set(route, serves, affinity)
-	if route.Verdict() == plan.Reject {
+	if route.Closed() {
 		r.Close()
 		return nil
 	}
@@ -240,7 +240,7 @@ func (byClient) dialTCP(ctx context.Context, from origin, _ *Pool, endpoint neti
 	return dialTCP(ctx, from.dialer(model.TCP, endpoint), endpoint)
 }
 
-func (byClient) dialUDP(from origin, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+func (byClient) dialUDP(from origin, _ *Pool, endpoint netip.AddrPort) (*net.UDPConn, *spoofedSource, error) {
 	conn, err := dialUDP(from.dialer(model.UDP, endpoint), endpoint)
 	return conn, nil, err
 }

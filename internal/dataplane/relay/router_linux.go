@@ -128,11 +128,11 @@ func (r *Router) dialTCP(ctx context.Context, from origin, pool *Pool, endpoint 
 	if !source.IsValid() {
 		return dial(from.dialer(model.TCP, endpoint))
 	}
-	conn, _, err := disguised(r, from, source, endpoint, dial)
+	conn, _, err := dialSpoofed(r, from, source, endpoint, dial)
 	return conn, err
 }
 
-func (r *Router) dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *disguise, error) {
+func (r *Router) dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net.UDPConn, *spoofedSource, error) {
 	dial := func(d net.Dialer) (conn *net.UDPConn, err error) {
 		err = netns.Do(r.NetNS, func() error {
 			conn, err = dialUDP(d, endpoint)
@@ -145,25 +145,25 @@ func (r *Router) dialUDP(from origin, pool *Pool, endpoint netip.AddrPort) (*net
 		conn, err := dial(from.dialer(model.UDP, endpoint))
 		return conn, nil, err
 	}
-	return disguised(r, from, source, endpoint, dial)
+	return dialSpoofed(r, from, source, endpoint, dial)
 }
 
-// disguise lets the endpoint of a flow see another source address.
-type disguise struct {
+// spoofedSource lets the endpoint of a flow see another source address.
+type spoofedSource struct {
 	*Router
 	flow   ctnetlink.Flow
 	source netip.Addr
 }
 
-// disguiseTimeout is how long the first packet may take.
-const disguiseTimeout = 30 * time.Second
+// spoofTimeout is how long the first packet may take.
+const spoofTimeout = 30 * time.Second
 
-func (d *disguise) set() error {
-	return d.directory.Translation.SetSource(d.flow, d.source, disguiseTimeout)
+func (d *spoofedSource) set() error {
+	return d.directory.Translation.SetSource(d.flow, d.source, spoofTimeout)
 }
 
 // renew sets it again if the kernel may have forgotten it.
-func (d *disguise) renew() error {
+func (d *spoofedSource) renew() error {
 	err := d.set()
 	if errors.Is(err, unix.EEXIST) {
 		return nil // it is still there
@@ -172,15 +172,15 @@ func (d *disguise) renew() error {
 }
 
 // forget undoes it, because another socket may get the same port.
-func (d *disguise) forget() {
+func (d *spoofedSource) forget() {
 	if err := d.directory.Translation.Forget(d.flow); err != nil {
 		d.Logger.V(2).Info("A flow with another source address is not forgotten", "err", err.Error())
 	}
 }
 
-// disguised opens a connection with a source address, which need not be the node's. A port
+// dialSpoofed opens a connection with a source address, which need not be the node's. A port
 // whose last connection the kernel still remembers is not used.
-func disguised[C any](r *Router, from origin, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, d *disguise, err error) {
+func dialSpoofed[C any](r *Router, from origin, source netip.Addr, endpoint netip.AddrPort, dial func(net.Dialer) (C, error)) (conn C, d *spoofedSource, err error) {
 	bind := func(fd int) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err // needed for more connections than there are ports
@@ -193,7 +193,7 @@ func disguised[C any](r *Router, from origin, source netip.Addr, endpoint netip.
 			return err
 		}
 		own := netip.AddrPortFrom(r.Address.Addr(), port(bound))
-		attempt := &disguise{r, ctnetlink.Flow{Protocol: r.Protocol, From: own, To: endpoint}, source}
+		attempt := &spoofedSource{r, ctnetlink.Flow{Protocol: r.Protocol, From: own, To: endpoint}, source}
 		if err := attempt.set(); err != nil {
 			return err
 		}

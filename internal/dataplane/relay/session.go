@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"sluice/internal/dataplane"
 )
 
 // session connects a UDP client with its endpoint by a socket of its own, by
@@ -19,7 +21,8 @@ type session struct {
 	places           [3]place // among those of its client, of its Service, and all; of the budget
 	conn             *net.UDPConn
 	socket           syscall.RawConn
-	disguise         *disguise    // nil if the kernel chose the source address
+	spoofed          *spoofedSource // nil if the kernel chose the source address
+	begun            time.Time
 	used             atomic.Int64 // when the last packet passed, in nanoseconds
 }
 
@@ -28,13 +31,13 @@ func (f *udpFront) newSession(client netip.AddrPort, hops int, pool *Pool, endpo
 	if err := f.take(part); err != nil {
 		return nil, err
 	}
-	conn, disguise, err := f.paths.dialUDP(origin{client.Addr(), hops}, pool, endpoint)
+	conn, spoofed, err := f.paths.dialUDP(origin{client.Addr(), hops}, pool, endpoint)
 	if err != nil {
 		f.Budget.give(part)
 		return nil, err
 	}
-	s := &session{client: client, endpoint: endpoint, pool: pool, front: f, part: part, conn: conn, disguise: disguise}
-	s.used.Store(f.Clock.Now().UnixNano())
+	s := &session{client: client, endpoint: endpoint, pool: pool, front: f, part: part, conn: conn, spoofed: spoofed, begun: f.Clock.Now()}
+	s.used.Store(s.begun.UnixNano())
 	f.Budget.enter(s)
 	if s.socket, err = conn.SyscallConn(); err != nil {
 		s.close()
@@ -53,8 +56,8 @@ const renewAfter = 10 * time.Second
 
 func (s *session) send(f *udpFront, packet []byte) error {
 	now := f.Clock.Now()
-	if s.disguise != nil && s.idle(now) > renewAfter {
-		if err := s.disguise.renew(); err != nil {
+	if s.spoofed != nil && s.idle(now) > renewAfter {
+		if err := s.spoofed.renew(); err != nil {
 			return err
 		}
 	}
@@ -66,7 +69,7 @@ func (s *session) send(f *udpFront, packet []byte) error {
 // answer forwards packets of the endpoint to the client until the session is
 // closed or the endpoint refuses.
 func (s *session) answer(f *udpFront) error {
-	for {
+	for answers := 0; ; answers++ {
 		err := withPacket(s.socket, func(buffer []byte) error {
 			n, err := s.conn.Read(buffer)
 			if err != nil {
@@ -74,6 +77,9 @@ func (s *session) answer(f *udpFront) error {
 			}
 			s.used.Store(f.Clock.Now().UnixNano())
 			_, _ = f.conn.WriteToUDPAddrPort(buffer[:n], s.client) // the client may be gone
+			if answers == 0 {
+				f.tried(s, dataplane.Accepted)
+			}
 			return nil
 		})
 		if err != nil {
@@ -91,8 +97,8 @@ func (s *session) close() {
 		return // it was closed before
 	}
 	s.front.Budget.leave(s)
-	if s.disguise != nil {
-		s.disguise.forget()
+	if s.spoofed != nil {
+		s.spoofed.forget()
 	}
 }
 

@@ -38,11 +38,11 @@ func over(*net.TCPConn) bool { return false }
 func mute(int) error   { return nil }
 func unmute(int) error { return nil }
 
-// disguise is never needed: endpoints see an address of this machine.
-type disguise struct{}
+// spoofedSource is never needed: endpoints see an address of this machine.
+type spoofedSource struct{}
 
-func (*disguise) renew() error { return nil }
-func (*disguise) forget()      {}
+func (*spoofedSource) renew() error { return nil }
+func (*spoofedSource) forget()      {}
 
 // withPacket borrows a buffer for as long as it waits for a packet.
 func withPacket(_ syscall.RawConn, read func(buffer []byte) error) error {

@@ -7,9 +7,10 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/testkit"
 )
 
 // withoutSplice names the environment variable with the error that splice(2) is to return in
@@ -33,18 +34,8 @@ func forbidSplice(code string) error {
 		return err
 	}
 	errno := unix.Errno(number)
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_SPLICE},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	if err := testkit.RefuseCall(unix.SYS_SPLICE, errno); err != nil {
 		return err
-	}
-	if _, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program))); err != 0 {
-		return fmt.Errorf("seccomp: %w", err)
 	}
 	if _, err := unix.Splice(0, nil, 0, nil, 1, 0); !errors.Is(err, errno) {
 		return fmt.Errorf("splice is allowed: %v", err)

@@ -20,8 +20,8 @@ import (
 // The next endpoint is tried then, or the same again if there is no other.
 var dialTimeouts = [...]time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second}
 
-// patience is how long that takes at most, and how long a connection waits for its turn.
-const patience = 4 * time.Second
+// connectTimeout is how long that takes at most, and how long a connection waits for its turn.
+const connectTimeout = 4 * time.Second
 
 // tcpFront accepts connections.
 type tcpFront struct {
@@ -101,6 +101,7 @@ func (f *tcpFront) accept() {
 // request is an accepted connection that asks for an endpoint.
 type request struct {
 	conn *net.TCPConn
+	from netip.AddrPort // the client
 	pool *Pool
 	origin
 	share share
@@ -121,8 +122,9 @@ func (s *server) admit(client *net.TCPConn) *request {
 		reset(client)
 		return nil
 	}
-	who := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	r := &request{client, pool, origin{who, hops}, share{who, pool.Balancer, filesOfConnection}}
+	from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+	who := from.Addr().Unmap()
+	r := &request{client, netip.AddrPortFrom(who, from.Port()), pool, origin{who, hops}, share{who, pool.Balancer, filesOfConnection}}
 	if e := s.Budget.take(r.share); e != nobody {
 		s.refuseExcess(r.share, e)
 		reset(client)
@@ -180,7 +182,7 @@ var (
 // dial connects a client to an endpoint, when it is its turn. One that refuses is not tried
 // again.
 func (s *server) dial(r *request) (*stream, error) {
-	ctx, cancel := context.WithTimeout(s.lifetime, patience)
+	ctx, cancel := context.WithTimeout(s.lifetime, connectTimeout)
 	done, err := s.Budget.turn(ctx, r.client, r.pool.Balancer)
 	cancel()
 	if err != nil {
@@ -206,7 +208,7 @@ func (s *server) dial(r *request) (*stream, error) {
 		conn, err := s.paths.dialTCP(ctx, r.origin, r.pool, endpoint)
 		cancel()
 		if outcome, known := outcomeOf(err); known && s.lifetime.Err() == nil {
-			s.Tried(dataplane.Attempt{Client: r.client, Endpoint: endpoint, Protocol: model.TCP, Outcome: outcome, Took: s.Clock.Since(begin)})
+			s.Tried(dataplane.Attempt{Client: r.from, Endpoint: endpoint, Protocol: model.TCP, Outcome: outcome, Took: s.Clock.Since(begin)})
 		}
 		if err == nil {
 			r.pool.chose(r.client, endpoint)

@@ -196,7 +196,7 @@ func TestEndInOrderLosesNothing(t *testing.T) {
 	testkit.Receive(t, began, "the connection")
 	b.Close()
 	b.Wait() // the relay has closed both of its connections
-	_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+	_ = conn.SetDeadline(testkit.Deadline(testkit.Timeout))
 	if n, err := io.Copy(io.Discard, conn); n != size || err != nil {
 		t.Errorf("the client reads %d bytes and %v, want %d and the end", n, err, size)
 	}
@@ -281,7 +281,7 @@ func TestResetRemoved(t *testing.T) {
 }
 
 func TestEmptyPool(t *testing.T) {
-	const soon, late = 300 * time.Millisecond, testkit.Patience
+	const soon, late = 300 * time.Millisecond, testkit.Timeout
 	b := newFixture(t, model.TCP)
 	endpoint := named(t, "one", testkit.Loopback(2))
 	steps := []struct {
@@ -348,7 +348,7 @@ func TestBudgetBoundsConnections(t *testing.T) {
 			return err // the reset may come as early as that
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(testkit.Deadline(testkit.Patience))
+		_ = conn.SetDeadline(testkit.Deadline(testkit.Timeout))
 		_, err = conn.Read(make([]byte, 1))
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -158,21 +160,31 @@ var (
 	errLoop   = errors.New("it goes round in circles")
 )
 
-// take takes the share of a session. Another one of the same client, or to the same Service,
-// makes room if there is none.
+// evictions is how many sessions make room for another one at most: two, so that a client or Service
+// that has too much, because others came, has less each time.
+const evictions = 2
+
+// take takes the share of a session. Others of the same client, or to the same Service, make room
+// if there is none.
 func (f *udpFront) take(s share) error {
 	e := f.Budget.take(s)
-	if e == nobody {
-		return nil
-	}
-	if victim := f.Budget.victim(s, e); victim != nil {
-		victim.front.end(victim, net.ErrClosed)
-		if e = f.Budget.take(s); e == nobody {
+	for range evictions {
+		if e == nobody {
 			return nil
 		}
+		victim := f.Budget.victim(s, e)
+		if victim == nil {
+			f.refuseExcess(s, e)
+			return errExcess
+		}
+		victim.front.end(victim, net.ErrClosed)
+		e = f.Budget.take(s)
 	}
-	f.refuseExcess(s, e)
-	return errExcess
+	if e != nobody && !f.Budget.exchange(s) {
+		f.refuseExcess(s, e)
+		return errExcess
+	}
+	return nil
 }
 
 // begin adds a session.
@@ -187,6 +199,11 @@ func (f *udpFront) begin(s *session) {
 	f.running.Go(func() { f.end(s, s.answer(f)) })
 }
 
+// tried tells how an endpoint took the packets of a client.
+func (f *udpFront) tried(s *session, o dataplane.Outcome) {
+	f.Tried(dataplane.Attempt{Client: s.client, Endpoint: s.endpoint, Protocol: model.UDP, Outcome: o, Took: f.Clock.Since(s.begun)})
+}
+
 // end removes a session that failed with an error. An endpoint that refused
 // loses its affinity to the client.
 func (f *udpFront) end(s *session, err error) {
@@ -196,6 +213,9 @@ func (f *udpFront) end(s *session, err error) {
 	}
 	f.mu.Unlock()
 	s.close()
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		f.tried(s, dataplane.Refused)
+	}
 	if !errors.Is(err, net.ErrClosed) {
 		s.pool.refused(s.client.Addr(), s.endpoint)
 	}

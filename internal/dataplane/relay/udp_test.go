@@ -61,7 +61,7 @@ func (b *fixture) client() client {
 }
 
 // ask sends packets until one is answered, and returns who did and to which
-// port. No answer within testkit.Patience ends the test.
+// port. No answer within testkit.Timeout ends the test.
 func (c client) ask() (name string, port int) {
 	c.t.Helper()
 	testkit.Eventually(c.t, func() (err error) {
@@ -215,11 +215,11 @@ func TestEmptyUDPPool(t *testing.T) {
 		timeout time.Duration
 		want    string
 	}{
-		{"no endpoint at first", plan.Route{}, testkit.Patience, "refused"},
-		{"first endpoint", routeTo(endpoint), testkit.Patience, "answered"},
-		{"last endpoint left", plan.Route{}, testkit.Patience, "refused"},
+		{"no endpoint at first", plan.Route{}, testkit.Timeout, "refused"},
+		{"first endpoint", routeTo(endpoint), testkit.Timeout, "answered"},
+		{"last endpoint left", plan.Route{}, testkit.Timeout, "refused"},
 		{"none, and to be dropped", plan.Route{Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}, 300 * time.Millisecond, "silence"},
-		{"endpoint came back", routeTo(endpoint), testkit.Patience, "answered"},
+		{"endpoint came back", routeTo(endpoint), testkit.Timeout, "answered"},
 	}
 	for _, step := range steps {
 		if err := b.Set(step.route, inPool(step.route), 0); err != nil {

@@ -24,6 +24,8 @@ type Options struct {
 	// UDPTimeout is how long a UDP client keeps its endpoint without packets; 0 for the
 	// default.
 	UDPTimeout time.Duration
+	// Tried is called after each attempt to connect to an endpoint; may be nil.
+	Tried func(dataplane.Attempt)
 	// Budget bounds the connections that are relayed at a time.
 	Budget *relay.Budget
 }

@@ -84,7 +84,7 @@ const refused = "refused"
 
 // ask connects from an address, and returns the name of who answers.
 func ask(from, to netip.Addr, port uint16) string {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: testkit.Scaled(testkit.Patience)}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: testkit.Scaled(testkit.Timeout)}
 	conn, err := d.Dial("tcp4", netip.AddrPortFrom(to, port).String())
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return refused
@@ -260,7 +260,7 @@ func TestEstablished(t *testing.T) {
 		t.Fatalf("the Service is gone, and with it the connection: %v", err)
 	}
 	end()
-	_ = conn.SetReadDeadline(testkit.Deadline(testkit.Patience))
+	_ = conn.SetReadDeadline(testkit.Deadline(testkit.Timeout))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the proxy ended: %v, want a reset", err)
 	}

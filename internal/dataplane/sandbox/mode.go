@@ -19,10 +19,11 @@ var Mode = dataplane.Mode{
 		}
 		// Connections outlive the request to end: see Finish.
 		return New(context.WithoutCancel(ctx), Options{
-			Logger: o.Logger, ResetRemoved: o.Forwarding.ResetRemoved, UDPTimeout: o.Forwarding.UDPTimeout, Budget: budget}), nil
+			Logger: o.Logger, ResetRemoved: o.Forwarding.ResetRemoved, UDPTimeout: o.Forwarding.UDPTimeout, Tried: o.Forwarding.Tried, Budget: budget}), nil
 	},
 	Missing:       func() error { return nil },
 	WithoutKernel: true,
+	Named:         true,
 	Adjust: func(c *plan.Config) {
 		c.NodePortsOnly, c.ProxyConnects = true, true
 		// One socket for all addresses would answer UDP clients from another address

@@ -21,7 +21,9 @@ type port struct {
 	key            plan.Key
 	frontend       *plan.Frontend
 	route, outside *relay.Pool
-	split          atomic.Bool // clients outside have a route of their own
+	nobody         *relay.Pool                   // has no endpoints
+	split          atomic.Bool                   // clients outside have a route of their own
+	admission      atomic.Pointer[plan.Frontend] // says who may connect
 	relays         map[netip.Addr]*relay.Relay
 	tally          tally
 }
@@ -38,11 +40,14 @@ func (c count) plus(o count) count { return count{c.accepted + o.accepted, c.ref
 
 func newPort(d *Dataplane, key plan.Key) *port {
 	b := relay.NewBalancer(clock.RealClock{}, fmt.Sprintf("the Service with node port %d", key.Port))
-	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), relays: map[netip.Addr]*relay.Relay{}}
+	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), nobody: b.NewPool(), relays: map[netip.Addr]*relay.Relay{}}
 }
 
 // pool returns the pool that a client uses.
 func (p *port) pool(client netip.Addr) *relay.Pool {
+	if f := p.admission.Load(); f != nil && !f.Admits(client) {
+		return p.nobody
+	}
 	if p.split.Load() && p.dataplane.outside(client) {
 		return p.outside
 	}
@@ -61,7 +66,8 @@ func (p *port) serve(at []netip.Addr) error {
 		p.outside.Remove()
 	}
 	p.split.Store(f.Outside != nil)
-	if !slices.ContainsFunc(f.Routes(), func(r *plan.Route) bool { return r.Verdict() != plan.Reject }) {
+	p.admission.Store(f)
+	if !slices.ContainsFunc(f.Routes(), func(r *plan.Route) bool { return !r.Closed() }) {
 		at = nil // a closed port refuses by itself
 	}
 	p.leave(at)
@@ -96,6 +102,7 @@ func (p *port) newRelay(ip netip.Addr) *relay.Relay {
 	return relay.New(d.lifetime, relay.Options{
 		Choose: p.pool, Address: netip.AddrPortFrom(ip, p.key.Port), Protocol: p.key.Protocol, Budget: d.Budget,
 		ResetRemoved: d.ResetRemoved, IdleTimeout: d.UDPTimeout, Logger: d.Logger,
+		Tried:    d.Tried,
 		Accepted: func() { p.tally.accepted.Add(1) },
 		Refused:  func(relay.Refusal) { p.tally.refused.Add(1) },
 	})

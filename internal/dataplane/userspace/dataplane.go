@@ -23,6 +23,7 @@ import (
 // implements dataplane.Dataplane.
 type Dataplane struct {
 	*nftables.Dataplane // the table
+	*witness
 
 	logger      logr.Logger
 	netns       int
@@ -46,6 +47,7 @@ type Dataplane struct {
 var (
 	_ dataplane.Dataplane = (*Dataplane)(nil)
 	_ dataplane.Forwarder = (*Dataplane)(nil)
+	_ dataplane.Witness   = (*Dataplane)(nil)
 )
 
 func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err error) {
@@ -55,7 +57,7 @@ func open(ctx context.Context, o dataplane.Options) (_ dataplane.Dataplane, err 
 	}
 	d := &Dataplane{
 		logger: o.Logger, netns: o.NetNS, ports: o.Ports, settings: o.Forwarding,
-		directory: newDirectory(clock.RealClock{}), budget: budget,
+		directory: newDirectory(clock.RealClock{}), budget: budget, witness: newWitness(clock.RealClock{}),
 	}
 	d.lifetime, d.end = context.WithCancel(context.Background())
 	defer func() {
@@ -105,6 +107,19 @@ func (d *Dataplane) Connections() (now, limit int) { return d.budget.Connections
 
 // Budget returns that of all connections of this process.
 func (d *Dataplane) Budget() *relay.Budget { return d.budget }
+
+// Watch replaces the endpoints that are watched. The kernel need not: what nftables mode left for that goes.
+func (d *Dataplane) Watch(ctx context.Context, targets map[dataplane.Target]dataplane.OnTrial) error {
+	return errors.Join(d.witness.Watch(ctx, targets), d.Dataplane.Watch(ctx, nil))
+}
+
+// tried tells of an attempt to connect to an endpoint.
+func (d *Dataplane) tried(a dataplane.Attempt) {
+	d.witness.tried(a)
+	if d.settings.Tried != nil {
+		d.settings.Tried(a)
+	}
+}
 
 // Forwards reports whether connections are led to an address to be forwarded.
 func (d *Dataplane) Forwards(at netip.AddrPort) bool {
@@ -192,7 +207,7 @@ func (d *Dataplane) prepare(s *plan.Settings) (retire func(), err error) {
 	}, nil
 }
 
-var errNoAddress = errors.New("the node has no address of this family on an interface, which connections could be led to: give it one, or use proxy mode nftables")
+var errNoAddress = errors.New("the node has no address of this family on an interface, to which connections could be redirected: give it one, or use proxy mode nftables")
 
 // unreachable adds the frontends that cannot be served for want of an address.
 func (d *Dataplane) unreachable(r dataplane.Result, frontends func(func(*plan.Frontend) bool)) dataplane.Result {

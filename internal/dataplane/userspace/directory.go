@@ -162,7 +162,7 @@ func (d *directory) find(to netip.AddrPort, protocol model.Protocol, outside boo
 // where it matters: the table has asked the routing table.
 func (d *directory) at(to netip.AddrPort, protocol model.Protocol) *frontend {
 	k := plan.Key{Addr: to.Addr(), Port: to.Port(), Protocol: protocol}
-	f, _ := plan.Lookup(d.frontends, &d.settings, k, func(netip.Addr) bool { return true })
+	f, _ := plan.Lookup(d.frontends, nil, &d.settings, k, func(netip.Addr) bool { return true })
 	return f
 }
 

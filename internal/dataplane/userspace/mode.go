@@ -18,6 +18,7 @@ var Mode = dataplane.Mode{
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
 		c.DefaultAlgorithm = model.RoundRobin
 		c.ProxyConnects = true
+		c.CanEject = true
 	},
 	// Upstream's had no section of its own: it was configured with that of iptables.
 	Configuration: dataplane.Configuration{
@@ -29,4 +30,5 @@ var Mode = dataplane.Mode{
 	},
 	Counters:       metrics,
 	BesideIPTables: true,
+	Named:          true,
 }

@@ -3,6 +3,7 @@ package userspace
 import (
 	"io"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -10,7 +11,7 @@ import (
 
 // Render writes the table as nft(8) lists it. The same input always gives the same
 // text, so the ports, which are chosen when the proxy starts, are 0.
-func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
+func Render(w io.Writer, desired *plan.Desired, o dataplane.RenderOptions) error {
 	const note = "# The proxy itself forwards connections. In place of port 0 are those on which it listens.\n"
 	if _, err := io.WriteString(w, note); err != nil {
 		return err
@@ -21,5 +22,5 @@ func Render(w io.Writer, desired *plan.Desired, families []model.Family) error {
 		}
 		return nil
 	})
-	return nftables.RenderWith(target, w, desired, families)
+	return nftables.RenderWith(target, w, desired, o)
 }

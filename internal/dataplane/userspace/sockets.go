@@ -98,7 +98,7 @@ func (d *Dataplane) router(at netip.AddrPort, protocol model.Protocol, outside, 
 		Address: at, Protocol: protocol, NetNS: d.netns, FreeBind: true,
 		Budget: d.budget, IdleTimeout: d.settings.UDPTimeout,
 		ResetRemoved: d.settings.ResetRemoved, Logger: d.logger,
-		Tried:    d.settings.Tried,
+		Tried:    d.tried,
 		Accepted: count.accepted.inc, Retried: count.retried.inc, Refused: func(why relay.Refusal) { count.refused[why].inc() },
 	}, dir)
 }

@@ -38,15 +38,15 @@ func newTarget(at func(model.Family) *sockets) *nftables.Target {
 				return nftables.TargetRules{}
 			}
 			mark := s.MasqueradeMark
-			return nftables.TargetRules{Route: to.lead(false, mark), Outside: to.lead(true, mark), Input: to.protect()}
+			return nftables.TargetRules{Route: to.redirect(false, mark), Outside: to.redirect(true, mark), Input: to.protect()}
 		},
 	}
 }
 
 var anyPacket nft.Exprs
 
-// lead returns the rules for one of a frontend's routes.
-func (s *sockets) lead(outside bool, mark uint32) []nft.Rule {
+// redirect returns the rules for one of a frontend's routes.
+func (s *sockets) redirect(outside bool, mark uint32) []nft.Rule {
 	dnat := func(match nft.Exprs, masquerade bool) nft.Rule {
 		return nft.Rule{Exprs: match.DNAT(netip.AddrPortFrom(s.addr, *s.ports.of(outside, masquerade))), Protocols: true}
 	}
@@ -60,7 +60,7 @@ func (s *sockets) protect() []nft.Rule {
 		dest = nft.DestIP6
 	}
 	toProxy := anyPacket.New().Within(dest, netip.PrefixFrom(s.addr, s.addr.BitLen()))
-	rules := []nft.Rule{{Exprs: anyPacket.New().Translated().Accept()}}
+	rules := []nft.Rule{{Exprs: anyPacket.New().DNATed().Accept()}}
 	for _, port := range s.ports {
 		rules = append(rules, nft.Rule{Exprs: toProxy.ToPort(port).Drop()})
 	}

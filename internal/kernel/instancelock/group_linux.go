@@ -3,6 +3,8 @@ package instancelock
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +15,23 @@ import (
 // kernel binds a group to one netlink socket at a time, in each network namespace, lets only
 // those who may program it bind one, and frees it when the socket is closed, however its
 // process ends. No rule shows it or is needed for it.
-const group = 20942
+//
+// A named proxy has a group of those from firstNamed on. Should two names have the same, the
+// second proxy waits for the first.
+const (
+	group      = 20942
+	firstNamed = 1 << 15
+)
+
+// group returns the group of a proxy.
+func (n Name) group() uint16 {
+	if n == "" {
+		return group
+	}
+	hash := fnv.New32a()
+	_, _ = io.WriteString(hash, string(n)) // it takes everything
+	return firstNamed + uint16(hash.Sum32()%firstNamed)
+}
 
 // Messages and commands of NFLOG, linux/netfilter/nfnetlink_log.h.
 const (
@@ -30,16 +48,19 @@ var errNoGroups = errors.New("NFLOG groups are not available")
 // enotsupp is how the kernel refuses what only it may send. unix has no name for it.
 const enotsupp = unix.Errno(524)
 
-// groupSocket is a socket that can be bound to the group.
-type groupSocket struct{ *nfnetlink.Conn }
+// groupSocket is a socket that can be bound to a group.
+type groupSocket struct {
+	*nfnetlink.Conn
+	group uint16
+}
 
 // openGroup returns a socket that is not bound yet, or errNoGroups.
-func openGroup() (groupSocket, error) {
+func (n Name) openGroup() (groupSocket, error) {
 	conn, err := nfnetlink.Dial(0)
 	if err != nil {
 		return groupSocket{}, err
 	}
-	g := groupSocket{conn}
+	g := groupSocket{conn, n.group()}
 	// That the group has another owner, and that nobody may bind it, is the same error.
 	if err := g.request(logPacket, nil); !errors.Is(err, enotsupp) {
 		return groupSocket{}, errors.Join(errNoGroups, err, g.Close())
@@ -63,9 +84,9 @@ func (g groupSocket) taken() bool {
 
 // request sends a message about the group and returns the kernel's answer.
 func (g groupSocket) request(typ uint16, attrs []byte) error {
-	message := append(nfnetlink.AppendNetfilterHeader(nil, typ, 0, unix.AF_UNSPEC, group), attrs...)
+	message := append(nfnetlink.AppendNetfilterHeader(nil, typ, 0, unix.AF_UNSPEC, g.group), attrs...)
 	if err := g.Do(message, nil); err != nil {
-		return fmt.Errorf("ask for NFLOG group %d: %w", group, err)
+		return fmt.Errorf("ask for NFLOG group %d: %w", g.group, err)
 	}
 	return nil
 }

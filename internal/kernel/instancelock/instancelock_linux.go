@@ -1,5 +1,5 @@
 // Package instancelock makes sure that one proxy at a time programs a network
-// namespace.
+// namespace, or one of each name.
 //
 // The lock is an NFLOG group, which only the right to program can take. Sockets beside it tell
 // proxies of each other; whoever keeps these from them keeps them from a name in a message.
@@ -41,6 +41,10 @@ func (h Holder) String() string {
 	return fmt.Sprintf("another kube-proxy (pid %d)", int(h))
 }
 
+// Name is what a proxy is called that serves a node beside others, and empty for one that
+// serves it alone. Each has a lock of its own.
+type Name string
+
 // Lock is the right to program this network namespace. One process has it at a
 // time: two would undo each other's work forever.
 type Lock struct {
@@ -56,9 +60,9 @@ type Lock struct {
 // Acquire waits, indefinitely, until no other proxy programs this network
 // namespace. While it waits it logs that, and calls waits for each process that
 // it waits for.
-func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Lock, error) {
+func (n Name) Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(Holder)) (*Lock, error) {
 	wait := &waitLog{logger: logger, clock: c, waits: waits}
-	attempt, err := newAttempt(logger)
+	attempt, err := n.newAttempt(logger)
 	if err != nil {
 		return nil, fmt.Errorf("make sure that no other proxy programs this node: %w", err)
 	}
@@ -86,18 +90,19 @@ func Acquire(ctx context.Context, logger logr.Logger, c clock.Clock, waits func(
 
 // attempt is the attempt to get the lock.
 type attempt struct {
+	name    Name
 	logger  logr.Logger
 	group   *groupSocket // not bound yet; nil if groups are not available
 	crowded int          // how often unrelated processes had all names
 }
 
-func newAttempt(logger logr.Logger) (*attempt, error) {
-	group, err := openGroup()
+func (n Name) newAttempt(logger logr.Logger) (*attempt, error) {
+	group, err := n.openGroup()
 	if errors.Is(err, errNoGroups) {
 		logger.V(1).Info("The instance lock is a socket only", "reason", err.Error())
-		return &attempt{logger: logger}, nil
+		return &attempt{name: n, logger: logger}, nil
 	}
-	return &attempt{logger: logger, group: &group}, err
+	return &attempt{name: n, logger: logger, group: &group}, err
 }
 
 func (a *attempt) giveUp() error {
@@ -119,7 +124,7 @@ func (a *attempt) try() (*Lock, *Holder, error) {
 	}
 	if !bound {
 		holder := Holder(0)
-		if who := proxyAtAny(); who != nil {
+		if who := a.name.proxyAtAny(); who != nil {
 			holder = *who
 		}
 		return nil, &holder, nil
@@ -128,30 +133,30 @@ func (a *attempt) try() (*Lock, *Holder, error) {
 	if err := a.group.Share(); err != nil {
 		return nil, nil, err
 	}
-	listener, _, err := listen()
+	listener, _, err := a.name.listen()
 	if err != nil {
 		return nil, nil, err
 	}
 	if listener == nil {
 		a.logger.Info("Other processes hold all sockets of the instance lock: another proxy that waits will not be noticed",
-			"socket", socketAddr(0).Name, "remedy", crowdedRemedy)
+			"socket", a.name.socketAddr(0).Name, "remedy", crowdedRemedy)
 	}
 	return &Lock{group: a.group, listener: listener}, nil, nil
 }
 
 // trySockets does the same where the sockets are the lock.
 func (a *attempt) trySockets() (*Lock, *Holder, error) {
-	if holder := proxyAtAny(); holder != nil {
+	if holder := a.name.proxyAtAny(); holder != nil {
 		return nil, holder, nil
 	}
-	listener, name, err := listen()
+	listener, name, err := a.name.listen()
 	if err != nil {
 		return nil, nil, err
 	}
 	if listener != nil {
 		// Of two that started at the same time, the lower name wins.
 		for lower := range name {
-			if holder := proxyAt(lower); holder != nil {
+			if holder := a.name.proxyAt(lower); holder != nil {
 				return nil, holder, listener.Close()
 			}
 		}
@@ -161,7 +166,7 @@ func (a *attempt) trySockets() (*Lock, *Holder, error) {
 		return nil, nil, nil
 	}
 	a.logger.Error(nil, "Other processes hold all sockets of the instance lock: going on without it",
-		"socket", socketAddr(0).Name, "remedy", crowdedRemedy)
+		"socket", a.name.socketAddr(0).Name, "remedy", crowdedRemedy)
 	return &Lock{}, nil, nil
 }
 
@@ -198,9 +203,9 @@ func (w *waitLog) report(holder Holder) {
 }
 
 const (
-	// patience is how long another proxy waits before it counts as a second one, and not as
+	// waitsAfter is how long another proxy waits before it counts as a second one, and not as
 	// the next one while this one ends.
-	patience = 10 * time.Second
+	waitsAfter = 10 * time.Second
 	// forgotten is how long after its last attempt it no longer waits.
 	forgotten = 5 * time.Second
 )
@@ -220,7 +225,7 @@ func (l *Lock) asked(by Holder) {
 func (l *Lock) Waiter() (who Holder, since time.Time, waits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waits = l.last.Sub(l.first) >= patience && l.clock.Now().Sub(l.last) <= forgotten
+	waits = l.last.Sub(l.first) >= waitsAfter && l.clock.Now().Sub(l.last) <= forgotten
 	return l.waiter, l.first, waits
 }
 
@@ -237,10 +242,10 @@ func (l *Lock) Release() error {
 }
 
 // Held reports whether a proxy holds the lock.
-func Held() bool {
-	group, err := openGroup()
+func (n Name) Held() bool {
+	group, err := n.openGroup()
 	if err != nil {
-		return proxyAtAny() != nil
+		return n.proxyAtAny() != nil
 	}
 	defer group.Close()
 	return group.taken()

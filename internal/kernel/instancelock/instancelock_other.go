@@ -17,16 +17,19 @@ type Holder int
 
 func (Holder) String() string { return "another kube-proxy" }
 
+// Name is what a proxy is called that serves a node beside others.
+type Name string
+
 // Lock is the right to serve, which every process has.
 type Lock struct{}
 
 // Acquire returns the lock.
-func Acquire(context.Context, logr.Logger, clock.Clock, func(Holder)) (*Lock, error) {
+func (Name) Acquire(context.Context, logr.Logger, clock.Clock, func(Holder)) (*Lock, error) {
 	return &Lock{}, nil
 }
 
 // Held returns false.
-func Held() bool { return false }
+func (Name) Held() bool { return false }
 
 // Waiter returns none.
 func (*Lock) Waiter() (Holder, time.Time, bool) { return 0, time.Time{}, false }

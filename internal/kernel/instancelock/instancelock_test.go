@@ -30,13 +30,13 @@ func TestSecondProxyWaits(t *testing.T) {
 	netnstest.Enter(t)
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
-	first, err := Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
+	first, err := Name("").Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Acquire(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
+	if _, err := Name("").Acquire(short, logger, clock.RealClock{}, func(Holder) {}); err == nil {
 		t.Fatal("two have the lock")
 	}
 	if line := <-lines; !strings.Contains(line, "Another proxy") || !strings.Contains(line, fmt.Sprintf(`"pid"=%d`, os.Getpid())) {
@@ -45,12 +45,33 @@ func TestSecondProxyWaits(t *testing.T) {
 	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
+	second, err := Name("").Acquire(t.Context(), logger, clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Release(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Proxies of different names do not wait for each other, and those of one name do.
+func TestNamesHaveLocksOfTheirOwn(t *testing.T) {
+	netnstest.Enter(t)
+	for _, name := range []Name{"", "trial", "trial-1", "1"} {
+		lock, err := name.Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Release()
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	waited := false
+	if _, err := Name("trial").Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) { waited = true }); err == nil || !waited {
+		t.Errorf("two have the lock of one name: %v", err)
+	}
+	if Name("none").Held() || !Name("trial").Held() {
+		t.Error("it is not told who holds which lock")
 	}
 }
 
@@ -64,9 +85,9 @@ func TestWaiter(t *testing.T) {
 		asks  Holder // 0 for nobody
 		waits Holder
 	}{
-		{0, 7, 0}, {patience - time.Second, 0, 0}, {patience - time.Second, 7, 0}, // a gap: it begins again
-		{patience, 7, 0}, {patience + 4*time.Second, 7, 0}, {patience + 8*time.Second, 7, 0}, {2*patience - time.Second, 7, 7},
-		{2*patience + 3*time.Second, 0, 7}, {2*patience + 3*time.Second, 8, 0}, {3 * patience, 0, 0},
+		{0, 7, 0}, {waitsAfter - time.Second, 0, 0}, {waitsAfter - time.Second, 7, 0}, // a gap: it begins again
+		{waitsAfter, 7, 0}, {waitsAfter + 4*time.Second, 7, 0}, {waitsAfter + 8*time.Second, 7, 0}, {2*waitsAfter - time.Second, 7, 7},
+		{2*waitsAfter + 3*time.Second, 0, 7}, {2*waitsAfter + 3*time.Second, 8, 0}, {3 * waitsAfter, 0, 0},
 	} {
 		c.SetTime(start.Add(step.at))
 		if step.asks != 0 {
@@ -82,14 +103,14 @@ func TestWaiter(t *testing.T) {
 // Whoever asks is noticed by the holder.
 func TestHolderIsAsked(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Release()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
+	if _, err := Name("").Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
 		t.Fatal("two have the lock")
 	}
 	testkit.Eventually(t, func() error {
@@ -120,7 +141,7 @@ func flood() {
 	for {
 		var held []net.Conn
 		for range 800 {
-			if c, err := net.DialUnix("unix", nil, socketAddr(0)); err == nil {
+			if c, err := net.DialUnix("unix", nil, Name("").socketAddr(0)); err == nil {
 				held = append(held, c)
 			}
 		}
@@ -132,7 +153,7 @@ func flood() {
 
 func TestMain(m *testing.M) {
 	if os.Getenv(holderVariable) != "" {
-		if _, err := Acquire(context.Background(), logr.Discard(), clock.RealClock{}, func(Holder) {}); err != nil {
+		if _, err := Name("").Acquire(context.Background(), logr.Discard(), clock.RealClock{}, func(Holder) {}); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -153,7 +174,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if os.Getenv(waiterVariable) != "" {
-		_, err := Acquire(context.Background(), logr.Discard(), clock.RealClock{}, func(h Holder) {
+		_, err := Name("").Acquire(context.Background(), logr.Discard(), clock.RealClock{}, func(h Holder) {
 			fmt.Println("waiting for", h)
 			os.Exit(0)
 		})
@@ -162,7 +183,7 @@ func TestMain(m *testing.M) {
 	}
 	if n, err := strconv.Atoi(os.Getenv(strangerVariable)); err == nil {
 		for i := range n {
-			if _, err := net.ListenUnix("unix", socketAddr(i)); err != nil {
+			if _, err := net.ListenUnix("unix", Name("").socketAddr(i)); err != nil {
 				fmt.Println(err)
 				os.Exit(1)
 			}
@@ -213,7 +234,7 @@ func TestUnrelatedProcessesAreIgnored(t *testing.T) {
 			t.Run(fmt.Sprintf("%d names, root %t", names, root), func(t *testing.T) {
 				netnstest.Enter(t)
 				stranger(t, root, strangerVariable, names)
-				first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+				first, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -229,7 +250,7 @@ func refusesSecond(t *testing.T) {
 	t.Helper()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
+	if _, err := Name("").Acquire(short, logr.Discard(), clock.RealClock{}, func(Holder) {}); err == nil {
 		t.Error("two have the lock")
 	}
 }
@@ -238,7 +259,7 @@ func refusesSecond(t *testing.T) {
 // make it look as if there were no holder.
 func TestFloodHidesNoHolder(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +268,7 @@ func TestFloodHidesNoHolder(t *testing.T) {
 	for range 5 {
 		refusesSecond(t)
 	}
-	if !Held() {
+	if !Name("").Held() {
 		t.Error("nobody holds the lock")
 	}
 }
@@ -274,20 +295,20 @@ func TestLockEndsWithItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = cmd.Process.Wait()
-	if !Held() {
+	if !Name("").Held() {
 		t.Error("the lock is free while a command of its holder runs")
 	}
 	if err := kill(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	next, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := next.Release(); err != nil {
 		t.Error(err)
 	}
-	if Held() {
+	if Name("").Held() {
 		t.Error("somebody holds the lock")
 	}
 }
@@ -331,7 +352,7 @@ func TestSocketsAreTheLockWithoutGroups(t *testing.T) {
 // has the lock all the same.
 func TestHolderInAnotherPIDNamespace(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +368,7 @@ func TestHolderInAnotherPIDNamespace(t *testing.T) {
 // Who waits for long says so again.
 func TestLongWaitIsLoggedAgain(t *testing.T) {
 	netnstest.Enter(t)
-	first, err := Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
+	first, err := Name("").Acquire(t.Context(), logr.Discard(), clock.RealClock{}, func(Holder) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +376,7 @@ func TestLongWaitIsLoggedAgain(t *testing.T) {
 	lines := make(chan string, 16)
 	logger := funcr.New(func(_, args string) { lines <- args }, funcr.Options{})
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	wait, holder := &waitLog{logger: logger, clock: clock, waits: func(Holder) {}}, proxyAt(0)
+	wait, holder := &waitLog{logger: logger, clock: clock, waits: func(Holder) {}}, Name("").proxyAt(0)
 	if holder == nil {
 		t.Fatal("the lock is free")
 	}

@@ -18,10 +18,13 @@ const socketNames = 8
 
 // socketAddr returns an abstract socket address: it belongs to the network
 // namespace, as the rules do, and the kernel releases it when its holder dies.
-func socketAddr(i int) *net.UnixAddr {
+func (n Name) socketAddr(i int) *net.UnixAddr {
 	name := "@sluice/kube-proxy"
 	if i > 0 {
 		name = fmt.Sprintf("%s-%d", name, i)
+	}
+	if n != "" {
+		name += "." + string(n)
 	}
 	return &net.UnixAddr{Name: name, Net: "unix"}
 }
@@ -30,9 +33,9 @@ func socketAddr(i int) *net.UnixAddr {
 const crowdedRemedy = "see who it is: ss -xlp | grep sluice"
 
 // listen binds the lowest name that is free. There is no listener if none is.
-func listen() (listener *net.UnixListener, name int, err error) {
+func (n Name) listen() (listener *net.UnixListener, name int, err error) {
 	for i := range socketNames {
-		listener, err := net.ListenUnix("unix", socketAddr(i))
+		listener, err := net.ListenUnix("unix", n.socketAddr(i))
 		if errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
@@ -65,9 +68,9 @@ func (l *Lock) answer() {
 }
 
 // proxyAtAny returns the process that holds one of the names, nil if no proxy does.
-func proxyAtAny() *Holder {
+func (n Name) proxyAtAny() *Holder {
 	for i := range socketNames {
-		if holder := proxyAt(i); holder != nil {
+		if holder := n.proxyAt(i); holder != nil {
 			return holder
 		}
 	}
@@ -76,8 +79,8 @@ func proxyAtAny() *Holder {
 
 // proxyAt returns the process that holds a name, nil if there is none or it is
 // an unrelated one.
-func proxyAt(i int) (holder *Holder) {
-	conn, err := net.DialUnix("unix", nil, socketAddr(i))
+func (n Name) proxyAt(i int) (holder *Holder) {
+	conn, err := net.DialUnix("unix", nil, n.socketAddr(i))
 	if err != nil {
 		return nil
 	}

@@ -32,8 +32,8 @@ type nftMonitor struct {
 	touched, lost bool
 }
 
-// mostHeard bounds how many generations are kept.
-const mostHeard = 10_000
+// maxHeard bounds how many generations are kept.
+const maxHeard = 10_000
 
 func newNFTMonitor(netns int, ours func(chain string) bool) (*nftMonitor, error) {
 	conn, err := nft.Dial(netns, nft.SendBuffer)
@@ -76,7 +76,7 @@ func (m *nftMonitor) notice(n nft.Notice) {
 	case n.Generation == 0:
 		m.touched = m.touched || m.touchesOurs(n)
 	default:
-		if len(m.heard) >= mostHeard {
+		if len(m.heard) >= maxHeard {
 			clear(m.heard)
 		}
 		if !m.lost {

@@ -116,6 +116,6 @@ func (r *removal) log(logger logr.Logger, v Variant, t Table) {
 		logger.Info("Removed the chains of an earlier kube-proxy", "chains", len(r.chains))
 	}
 	for chain, by := range r.kept {
-		logger.Info("Kept a chain of an earlier kube-proxy, another leads into it", "chain", chain, "usedBy", by)
+		logger.Info("Kept a chain of an earlier kube-proxy, another jumps to it", "chain", chain, "usedBy", by)
 	}
 }

@@ -94,7 +94,7 @@ func deleteNFT(ctx context.Context, conn *nft.Conn, t nft.Table, r *removal) err
 		unlink.DeleteRule(t, j.from, j.handle)
 	}
 	if err := conn.Commit(ctx, unlink); err != nil {
-		return fmt.Errorf("remove the rules that lead to the chains: %w", err)
+		return fmt.Errorf("remove the rules that jump to the chains: %w", err)
 	}
 	for _, step := range []func(*nft.Batch, nft.Table, string){(*nft.Batch).FlushChain, (*nft.Batch).DeleteChain} {
 		for chains := range slices.Chunk(r.chains, chainsAtOnce) {

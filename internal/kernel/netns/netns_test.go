@@ -3,6 +3,7 @@ package netns_test
 import (
 	"errors"
 	"os"
+	"sync"
 	"testing"
 
 	"sluice/internal/kernel/netns"
@@ -55,5 +56,27 @@ func TestDoReturnsErrors(t *testing.T) {
 	called := false
 	if err := netns.Do(int(file.Fd()), func() error { called = true; return nil }); err == nil || called {
 		t.Errorf("what is no namespace was entered: %v", err)
+	}
+}
+
+// What the process as a whole is asked for, such as /proc/self and /proc/net, stays about the
+// namespace that it began in, whichever threads were somewhere else.
+func TestDoLeavesTheProcessWhereItIs(t *testing.T) {
+	before, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := netnstest.New(t)
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() {
+			if err := other.Do(func() error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if after, err := os.Readlink("/proc/self/ns/net"); err != nil || after != before {
+		t.Errorf("the process is in %s afterwards, %v; want %s", after, err, before)
 	}
 }

@@ -198,6 +198,13 @@ func (b *Batch) addSet(t Table, s *Set, flags uint32, userdata []byte) {
 	})
 }
 
+// DeleteSet removes a set with its elements. Nothing may refer to it.
+func (b *Batch) DeleteSet(t Table, name string) {
+	b.message(t, unix.NFT_MSG_DELSET, 0, 0, func(a attrs) attrs {
+		return a.text(unix.NFTA_SET_TABLE, t.Name).text(unix.NFTA_SET_NAME, name)
+	})
+}
+
 func (s *Set) flags() uint32 {
 	var f uint32
 	if s.isMap() {

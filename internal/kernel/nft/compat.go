@@ -37,11 +37,15 @@ type Expr struct {
 	// is set; otherwise they set something.
 	Key   uint32
 	Loads bool
+	// Base, Offset and Len say which bytes of the packet kind payload loads
+	// (unix.NFT_PAYLOAD_...).
+	Base, Offset, Len uint32
 	// Mask is what kind bitwise keeps; nil if it does more than that.
 	Mask []byte
-	// Op and Data are what kind cmp compares with (unix.NFT_CMP_...).
-	Op   uint32
-	Data []byte
+	// Op and Data are what kind cmp compares with (unix.NFT_CMP_...). Kind range has the
+	// same Op, and is from Data to Last.
+	Op         uint32
+	Data, Last []byte
 	// Set is what kind lookup looks in, a map of verdicts if Decides is set, and Inverted that
 	// the packet must not be in it.
 	Set               string
@@ -68,12 +72,18 @@ func parseExpr(b attrs) Expr {
 		e.Info = bytes.Clone(data.get(unix.NFTA_TARGET_INFO))
 	case "ct", "meta": // likewise
 		e.Key, e.Loads = data.getU32(unix.NFTA_META_KEY), data.get(unix.NFTA_META_DREG) != nil
+	case "payload":
+		e.Loads = data.get(unix.NFTA_PAYLOAD_DREG) != nil
+		e.Base, e.Offset, e.Len = data.getU32(unix.NFTA_PAYLOAD_BASE), data.getU32(unix.NFTA_PAYLOAD_OFFSET), data.getU32(unix.NFTA_PAYLOAD_LEN)
 	case "bitwise": // (value & mask) ^ xor
 		if xor := parseValue(data.get(unix.NFTA_BITWISE_XOR)); len(bytes.Trim(xor, "\x00")) == 0 {
 			e.Mask = bytes.Clone(parseValue(data.get(unix.NFTA_BITWISE_MASK)))
 		}
 	case "cmp":
 		e.Op, e.Data = data.getU32(unix.NFTA_CMP_OP), bytes.Clone(parseValue(data.get(unix.NFTA_CMP_DATA)))
+	case "range":
+		e.Op, e.Data = data.getU32(unix.NFTA_RANGE_OP), bytes.Clone(parseValue(data.get(unix.NFTA_RANGE_FROM_DATA)))
+		e.Last = bytes.Clone(parseValue(data.get(unix.NFTA_RANGE_TO_DATA)))
 	case "lookup":
 		to := data.get(unix.NFTA_LOOKUP_DREG)
 		e.Set, e.Decides = data.getText(unix.NFTA_LOOKUP_SET), to != nil && toU32(to) == unix.NFT_REG_VERDICT

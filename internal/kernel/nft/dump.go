@@ -181,6 +181,12 @@ func (s *Set) Matches(i SetInfo) bool {
 
 // Sets reads a table's named sets.
 func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
+	all, err := c.AllSets(ctx, t)
+	return slices.DeleteFunc(all, func(s SetInfo) bool { return s.Flags&unix.NFT_SET_ANONYMOUS != 0 }), err
+}
+
+// AllSets also reads those that are part of a rule.
+func (c *Conn) AllSets(ctx context.Context, t Table) ([]SetInfo, error) {
 	filter := attrs(nil).text(unix.NFTA_SET_TABLE, t.Name)
 	return list(ctx, c, t.Family, unix.NFT_MSG_GETSET, filter, t.in("the sets of"), func(a attrs) (SetInfo, bool) {
 		s := SetInfo{
@@ -191,7 +197,7 @@ func (c *Conn) Sets(ctx context.Context, t Table) ([]SetInfo, error) {
 		if count := a.get(setCount); count != nil {
 			s.Count = int(toU32(count))
 		}
-		return s, s.Flags&unix.NFT_SET_ANONYMOUS == 0
+		return s, true
 	})
 }
 

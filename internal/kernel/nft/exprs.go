@@ -151,11 +151,65 @@ const (
 	ctStatusDNAT = 1 << 5 // IPS_DST_NAT
 )
 
+// More bits of the status of a connection.
+const (
+	SeenReply = 1 << 1 // IPS_SEEN_REPLY
+	Assured   = 1 << 2 // IPS_ASSURED
+	Confirmed = 1 << 3 // IPS_CONFIRMED
+)
+
+// HasStatus matches packets of connections whose status has these of the bits in a mask.
+func (e Exprs) HasStatus(mask, bits uint32) Exprs {
+	return e.masked(ctStatus, fmt.Sprintf("& 0x%x == 0x%x", mask, bits), word(mask), word(bits))
+}
+
+// Flags of TCP.
+const (
+	FIN = 1 << 0
+	SYN = 1 << 1
+	RST = 1 << 2
+	ACK = 1 << 4
+)
+
+// HasTCPFlags matches segments that have these of the flags in a mask.
+func (e Exprs) HasTCPFlags(mask, flags byte) Exprs {
+	return e.masked(tcpFlags, fmt.Sprintf("& 0x%x == 0x%x", mask, flags), []byte{mask}, []byte{flags})
+}
+
+// HasAnyTCPFlag matches segments that have one of these flags.
+func (e Exprs) HasAnyTCPFlag(flags byte) Exprs {
+	return e.then(fmt.Sprintf("%s & 0x%x != 0x0", tcpFlags.text, flags), func(a attrs) attrs {
+		return tcpFlags.load(a, 0).bitwise(0, []byte{flags}, []byte{0}).cmp(unix.NFT_CMP_NEQ, []byte{0})
+	})
+}
+
+// PortUnreachable matches the family's ICMP message for an unreachable port, which is about a packet of the
+// connection that it belongs to.
+func (e Exprs) PortUnreachable(f Family) Exprs {
+	protocol, message := byte(unix.IPPROTO_ICMP), []byte{3, 3}
+	if f == IP6 {
+		protocol, message = unix.IPPROTO_ICMPV6, []byte{1, 4}
+	}
+	return e.HasProtocol(protocol).equal(icmpTypeCode, message, fmt.Sprintf("0x%x", message))
+}
+
+// masked matches packets of which a value has these of the bits in a mask.
+func (e Exprs) masked(v Value, text string, mask, bits []byte) Exprs {
+	return e.then(v.text+" "+text, func(a attrs) attrs {
+		return v.load(a, 0).bitwise(0, mask, make([]byte, len(mask))).cmp(unix.NFT_CMP_EQ, bits)
+	})
+}
+
+// InDirection matches packets in one direction of a connection.
+func (e Exprs) InDirection(d Direction) Exprs {
+	return e.equal(ctDirection, []byte{byte(d)}, d.String())
+}
+
 // New matches packets of new connections.
 func (e Exprs) New() Exprs { return e.anyBit(ctState, ctStateNew, "new") }
 
 // Translated matches packets of connections whose destination was translated.
-func (e Exprs) Translated() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dnat") }
+func (e Exprs) DNATed() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dnat") }
 
 // HasProtocol matches packets of a transport protocol (unix.IPPROTO_...).
 func (e Exprs) HasProtocol(p byte) Exprs { return e.equal(Protocol, []byte{p}, ProtocolText(p)) }
@@ -243,6 +297,13 @@ func (e Exprs) DNATMap(f Family, set string, key Concat) Exprs {
 	})
 }
 
+// DNATAddrMap sends connections to the address that a map has for the key. They keep their port.
+func (e Exprs) DNATAddrMap(f Family, set string, key Concat) Exprs {
+	return e.then(fmt.Sprintf("dnat to %s map @%s", key.text(), set), func(a attrs) attrs {
+		return a.lookup(set, key, register(0).number()).nat(f, noRegister)
+	})
+}
+
 // DNAT sends connections to an address and port.
 func (e Exprs) DNAT(to netip.AddrPort) Exprs {
 	f := IP
@@ -256,11 +317,17 @@ func (e Exprs) DNAT(to netip.AddrPort) Exprs {
 }
 
 // dnat translates to the address in the first registers and the port after it.
-func (a attrs) dnat(f Family) attrs {
+func (a attrs) dnat(f Family) attrs { return a.nat(f, register(0).after(f.AddrLen()).number()) }
+
+// nat is dnat with the port in a register, which may be none.
+func (a attrs) nat(f Family, port uint32) attrs {
 	return a.expr("nat", func(a attrs) attrs {
 		a = a.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT).u32(unix.NFTA_NAT_FAMILY, uint32(f))
 		a = a.u32(unix.NFTA_NAT_REG_ADDR_MIN, register(0).number())
-		return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, register(0).after(f.AddrLen()).number())
+		if port == noRegister {
+			return a
+		}
+		return a.u32(unix.NFTA_NAT_REG_PROTO_MIN, port)
 	})
 }
 
@@ -280,6 +347,29 @@ func (e Exprs) Update(set string, key, data Concat, seconds uint32) Exprs {
 		return a.expr("dynset", func(a attrs) attrs {
 			a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
 			a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number()).u32(unix.NFTA_DYNSET_SREG_DATA, at.number())
+			return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)
+		})
+	})
+}
+
+// Record adds a key to a dynamic set, or renews its timeout. If elements of the set have counters, it
+// is counted.
+func (e Exprs) Record(set string, key Concat, seconds uint32) Exprs {
+	return e.record("update", unix.NFT_DYNSET_OP_UPDATE, set, key, seconds)
+}
+
+// RecordFirst adds a key to a dynamic set unless the set has it.
+func (e Exprs) RecordFirst(set string, key Concat, seconds uint32) Exprs {
+	return e.record("add", unix.NFT_DYNSET_OP_ADD, set, key, seconds)
+}
+
+func (e Exprs) record(verb string, op uint32, set string, key Concat, seconds uint32) Exprs {
+	text := fmt.Sprintf("%s @%s { %s timeout %s }", verb, set, key.text(), timeText(seconds))
+	return e.then(text, func(a attrs) attrs {
+		a, _ = key.load(a, 0)
+		return a.expr("dynset", func(a attrs) attrs {
+			a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, op)
+			a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number())
 			return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)
 		})
 	})

@@ -18,7 +18,10 @@ type Members[K comparable] struct {
 	MemberType[K]
 	table Table
 	set   string
-	of    map[K]*member[K]
+	// settled are the elements that are held and present, with how often they are held. There can be
+	// very many, so that they take little memory. The others are in unsettled.
+	settled   map[K]int32
+	unsettled map[K]*member[K]
 	// changed are the elements that may be missing or surplus: none before addFrom is
 	// missing, and none before removeFrom is surplus. There can be very many, for
 	// many transactions.
@@ -47,7 +50,8 @@ func (e *member[K]) surplus() bool { return e.refs == 0 && e.present }
 
 // NewMembers returns an empty mirror of a set, with room for about size elements.
 func NewMembers[K comparable](t Table, set string, typ MemberType[K], size int) *Members[K] {
-	return &Members[K]{MemberType: typ, table: t, set: set, of: make(map[K]*member[K], size)}
+	return &Members[K]{MemberType: typ, table: t, set: set, settled: make(map[K]int32, size),
+		unsettled: map[K]*member[K]{}}
 }
 
 // MemberSet is a Members of any type.
@@ -108,12 +112,20 @@ func (m *Members[K]) Learn(key []byte, present bool) bool {
 }
 
 func (m *Members[K]) change(what K, f func(*member[K])) {
-	e := m.of[what]
+	e := m.unsettled[what]
 	if e == nil {
-		e = &member[K]{what: what}
-		m.of[what] = e
+		refs, settled := m.settled[what]
+		now := member[K]{what: what, refs: refs, present: settled}
+		if f(&now); settled && now.refs > 0 && now.present {
+			m.settled[what] = now.refs
+			return
+		}
+		delete(m.settled, what)
+		e = &now
+		m.unsettled[what] = e
+	} else {
+		f(e)
 	}
-	f(e)
 	if !e.changed && (e.missing() || e.surplus()) {
 		e.changed = true
 		m.changed = append(m.changed, e)
@@ -121,10 +133,50 @@ func (m *Members[K]) change(what K, f func(*member[K])) {
 	m.addFrom, m.removeFrom = 0, 0
 }
 
+// settle drops what is neither held nor present, and all but how often the rest is held, if nothing is
+// missing or surplus.
+func (m *Members[K]) settle() {
+	if m.Missing(1) > 0 || m.Surplus(1) > 0 {
+		return
+	}
+	for what, e := range m.unsettled {
+		if e.refs > 0 {
+			m.settled[what] = e.refs
+		}
+	}
+	m.unsettled = map[K]*member[K]{}
+	m.changed, m.addFrom, m.removeFrom = nil, 0, 0
+}
+
 // Has reports whether the kernel has an element.
 func (m *Members[K]) Has(what K) bool {
-	e := m.of[what]
-	return e != nil && e.present
+	if e := m.unsettled[what]; e != nil {
+		return e.present
+	}
+	_, present := m.settled[what]
+	return present
+}
+
+// refs returns how often an element is held.
+func (m *Members[K]) refs(what K) int32 {
+	if e := m.unsettled[what]; e != nil {
+		return e.refs
+	}
+	return m.settled[what]
+}
+
+// all yields all elements that are known.
+func (m *Members[K]) all(yield func(K) bool) {
+	for what := range m.settled {
+		if !yield(what) {
+			return
+		}
+	}
+	for what := range m.unsettled {
+		if !yield(what) {
+			return
+		}
+	}
 }
 
 func (m *Members[K]) missing() iter.Seq[*member[K]] {
@@ -211,22 +263,15 @@ func (m *Members[K]) wrote(list iter.Seq[*member[K]], n int, present bool) {
 		}
 		e.present = present
 	}
-	if m.Missing(1) > 0 || m.Surplus(1) > 0 {
-		return
-	}
-	for _, e := range m.changed {
-		if e.changed = false; e.refs == 0 {
-			delete(m.of, e.what)
-		}
-	}
-	m.changed, m.addFrom, m.removeFrom = nil, 0, 0
+	m.settle()
 }
 
 // Find finds out which elements the kernel has, of a set with that many. It looks up
 // those that are held, and dumps the set only if there are others. Elements whose
 // keys cannot be ones of the set are passed to junk.
 func (m *Members[K]) Find(ctx context.Context, c *Conn, count int, junk func(*Element)) error {
-	held := slices.Collect(maps.Keys(m.of))
+	held := slices.Collect(m.all)
+	defer m.settle()
 	err := c.Lookup(ctx, m.table, m.set, m.encode(held), func(i int, e *Element) error {
 		if e != nil {
 			m.Found(held[i])
@@ -260,8 +305,8 @@ func (m *Members[K]) encode(list []K) []Element {
 // All returns what the kernel has.
 func (m *Members[K]) All() map[K]struct{} {
 	out := make(map[K]struct{}, m.present)
-	for what, e := range m.of {
-		if e.present {
+	for what := range m.all {
+		if m.Has(what) {
 			out[what] = struct{}{}
 		}
 	}
@@ -273,6 +318,6 @@ func (m *Members[K]) Present() []Element { return m.encode(slices.Collect(maps.K
 
 // Wanted implements MemberSet.
 func (m *Members[K]) Wanted() []Element {
-	held := slices.SortedFunc(maps.Keys(m.of), m.Compare)
-	return m.encode(slices.DeleteFunc(held, func(what K) bool { return m.of[what].refs == 0 }))
+	held := slices.SortedFunc(m.all, m.Compare)
+	return m.encode(slices.DeleteFunc(held, func(what K) bool { return m.refs(what) == 0 }))
 }

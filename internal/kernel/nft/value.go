@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -71,6 +72,9 @@ var (
 	interfaceName = Value{text: "iifname", len: unix.IFNAMSIZ, load: meta(unix.NFT_META_IIFNAME)}
 	ctState       = Value{text: "ct state", len: WordLen, load: ct(unix.NFT_CT_STATE)}
 	ctStatus      = Value{text: "ct status", len: WordLen, load: ct(unix.NFT_CT_STATUS)}
+	ctDirection   = Value{text: "ct direction", len: 1, load: ct(unix.NFT_CT_DIRECTION)}
+	icmpTypeCode  = Value{text: "@th,0,16", len: 2, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)}
+	tcpFlags      = Value{text: "tcp flags", len: 1, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)}
 	sourceType    = Value{text: "fib saddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_SADDR)}
 	destType      = Value{text: "fib daddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_DADDR)}
 )
@@ -84,7 +88,11 @@ func Random(modulus int) Value {
 // Constant is a number in a key. nft(8) knows none; a random one among one is the
 // same.
 func Constant(n uint32) Value {
-	return Value{text: fmt.Sprintf("numgen random mod 1 offset %d", n), len: WordLen, load: numgen(unix.NFT_NG_RANDOM, 1, n)}
+	text := "numgen random mod 1"
+	if n > 0 {
+		text += fmt.Sprintf(" offset %d", n)
+	}
+	return Value{text: text, len: WordLen, load: numgen(unix.NFT_NG_RANDOM, 1, n)}
 }
 
 // Incremental is a number below modulus, the next one for each packet. Each rule counts for
@@ -146,7 +154,10 @@ func tuple(name string, len int, key uint32, d Direction) Value {
 	return Value{text: fmt.Sprintf("ct %s %s", d, name), len: len, load: load}
 }
 
-// Masked is the first bits of an address, and zeros.
+// TupleProtocol is the transport protocol of a connection, also for an ICMP error about one of its packets.
+var TupleProtocol = Value{text: "ct protocol", len: 1, load: ct(unix.NFT_CT_PROTOCOL)}
+
+// Masked is the first bits of an address or a port, and zeros.
 func (v Value) Masked(bits int) Value {
 	if bits == v.len*8 {
 		return v
@@ -155,8 +166,11 @@ func (v Value) Masked(bits int) Value {
 	for i := range bits {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	ip, _ := netip.AddrFromSlice(mask)
-	return Value{text: v.text + " & " + ip.String(), len: v.len, load: func(a attrs, to register) attrs {
+	text := strconv.Itoa(int(mask[0])<<8 | int(mask[1]))
+	if ip, is := netip.AddrFromSlice(mask); is {
+		text = ip.String()
+	}
+	return Value{text: v.text + " & " + text, len: v.len, load: func(a attrs, to register) attrs {
 		return v.load(a, to).bitwise(to, mask, make([]byte, v.len))
 	}}
 }

@@ -172,8 +172,8 @@ func TestOneErrorDoesNotStopTheOthers(t *testing.T) {
 	if len(errs) != 1 {
 		t.Fatalf("errors: %v", errs)
 	}
-	var untuned *Error
-	if !errors.As(errs[0], &untuned) || untuned.File != missing || untuned.Value != 86400 || !errors.Is(errs[0], fs.ErrNotExist) {
+	var failed *Error
+	if !errors.As(errs[0], &failed) || failed.File != missing || failed.Value != 86400 || !errors.Is(errs[0], fs.ErrNotExist) {
 		t.Errorf("error: %v", errs[0])
 	}
 	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
@@ -257,11 +257,11 @@ func TestApplyToTheRealKernel(t *testing.T) {
 	}})
 	var refused []string
 	for _, err := range errs {
-		var untuned *Error
-		if !errors.As(err, &untuned) {
+		var failed *Error
+		if !errors.As(err, &failed) {
 			t.Fatalf("error: %v", err)
 		}
-		refused = append(refused, untuned.File)
+		refused = append(refused, failed.File)
 	}
 	if diff := cmp.Diff([]string{"/" + maxFile, "/" + hashsizeFile}, refused); diff != "" {
 		t.Errorf("refused (-want +got):\n%s\n%v", diff, errs)

@@ -2,6 +2,7 @@ package sysctl
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -49,6 +50,31 @@ func Connections(o Options) (now, most int, err error) {
 	}
 	most, err = o.read(filepath.Join(netfilterDir, "nf_conntrack_max"))
 	return now, most, err
+}
+
+const conntrackStatFile = "proc/thread-self/net/stat/nf_conntrack"
+
+// ConntrackDrops returns how many packets the kernel has dropped in the network namespace because
+// their connections could not be tracked.
+func ConntrackDrops(o Options) (sum int, err error) {
+	text, err := os.ReadFile(o.path(conntrackStatFile))
+	if err != nil {
+		return 0, err
+	}
+	names, lines, _ := strings.Cut(string(text), "\n")
+	column := slices.Index(strings.Fields(names), "drop")
+	for line := range strings.Lines(lines) { // one for each processor
+		words := strings.Fields(line)
+		if column < 0 || column >= len(words) {
+			return 0, fmt.Errorf("%s has no column drop", conntrackStatFile)
+		}
+		n, err := strconv.ParseUint(words[column], 16, 32)
+		if err != nil {
+			return 0, err
+		}
+		sum += int(n)
+	}
+	return sum, nil
 }
 
 // StrictReversePath returns the interfaces on which the kernel drops IPv4 packets whose

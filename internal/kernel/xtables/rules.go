@@ -20,16 +20,66 @@ type Table struct {
 // Rule is a rule, as far as it is parsed.
 type Rule struct {
 	Chain string // the chain that it is in
-	// AnyPacket says that it matches any addresses, interfaces and protocol. Matches
-	// are its further conditions.
+	// AnyPacket says that it matches any addresses, interfaces and protocol, and Header which
+	// ones otherwise. Matches are its further conditions.
 	AnyPacket bool
+	Header    Header
 	Matches   []Extension
 	// Accepts, Drops and Returns say that it accepts packets, drops them, or leaves the
-	// chain. Jump is the chain that it leads into, by jump or goto, and Target its target
-	// otherwise.
+	// chain. Jump is the chain that it leads into, by goto if Goto is set, and Target its
+	// target otherwise.
 	Accepts, Drops, Returns bool
 	Jump                    string
+	Goto                    bool
 	Target                  Extension
+}
+
+// Header is which addresses, interfaces and protocol a rule is for.
+type Header struct {
+	// Source and Destination are compared in the bits of their masks.
+	Source, SourceMask, Destination, DestinationMask []byte
+	// In and Out are names of interfaces, "" for any. One that ends with + is a prefix.
+	In, Out  string
+	Protocol uint16 // 0 for any
+	// Inverted are the conditions that must not hold, and Other says that there are more.
+	Inverted Inversion
+	Other    bool
+}
+
+// Inversion is a set of conditions of a Header: IPT_INV_... of linux/netfilter_ipv4/ip_tables.h,
+// which are the same for IPv6.
+type Inversion uint8
+
+// The conditions.
+const (
+	In          Inversion = 0x01
+	Out         Inversion = 0x02
+	Source      Inversion = 0x08
+	Destination Inversion = 0x10
+	Protocol    Inversion = 0x40
+)
+
+// interfaceLen is the length of a name of an interface, and of the mask of the bytes that count.
+const interfaceLen = 16
+
+// header parses struct ipt_ip or ip6t_ip6.
+func (f *Family) header(b []byte) (h Header, isGoto bool) {
+	n := f.addressLen
+	h.Source, h.Destination, h.SourceMask, h.DestinationMask = b[:n], b[n:2*n], b[2*n:3*n], b[3*n:4*n]
+	b = b[4*n:]
+	name := func(b []byte) string {
+		name := text(b[:interfaceLen])
+		if mask := b[2*interfaceLen:][:interfaceLen]; name != "" && mask[len(name)] == 0 { // the end does not count
+			name += "+"
+		}
+		return name
+	}
+	h.In, h.Out = name(b), name(b[interfaceLen:])
+	b = b[4*interfaceLen:]
+	h.Protocol = binary.NativeEndian.Uint16(b)
+	flags := b[f.flagsAt]
+	h.Inverted, h.Other = Inversion(b[f.flagsAt+1]), flags&f.otherFlags != 0
+	return h, flags&f.gotoFlag != 0
 }
 
 // Extension is a match or a target of iptables.
@@ -151,6 +201,7 @@ func (f *Family) entry(blob []byte, at int) (e entry, err error) {
 	}
 	// The conditions on addresses and so on are all zero if there are none.
 	e.rule.AnyPacket = len(bytes.Trim(b[:f.offsetsAt-4], "\x00")) == 0
+	e.rule.Header, e.rule.Goto = f.header(b)
 	for m := header; m < target; {
 		size := int(binary.NativeEndian.Uint16(b[m:]))
 		if size < extensionLen || m+size > target {

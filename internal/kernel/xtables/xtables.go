@@ -24,12 +24,16 @@ type Family struct {
 	// entryLen is the length of a rule before its matches, and offsetsAt the offset of
 	// its length with them, and with its target.
 	entryLen, offsetsAt int
+	// addressLen is the length of an address, and flagsAt the offset of the flags of a rule
+	// behind its protocol: one for goto, and others for conditions.
+	addressLen, flagsAt  int
+	gotoFlag, otherFlags byte
 }
 
 // The families.
 var (
-	IPv4 = &Family{"iptables", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP, 112, 88}
-	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 168, 140}
+	IPv4 = &Family{"iptables", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.SOL_IP, 112, 88, 4, 2, 0x02, 0x01}
+	IPv6 = &Family{"ip6tables", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 168, 140, 16, 3, 0x04, 0x02}
 )
 
 // Tables returns the names of the tables that exist. Info and Read create any other.

@@ -13,11 +13,11 @@ import (
 )
 
 // Remove removes what other modes of this proxy, and upstream's kube-proxy, left
-// behind. The error names everything that is still there; all else is gone.
+// behind, or what a named proxy did. The error names everything that is still there; all else is gone.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	var errs []error
 	for _, m := range mode.All {
-		if m.Remove != nil {
+		if m.Remove != nil && (o.Instance == "" || m.Named) {
 			errs = append(errs, m.Remove(ctx, o))
 		}
 	}

@@ -59,7 +59,7 @@ const needsOfLegacy = "give the container the capability NET_RAW, the file /run/
 func markProblem(command string, err error, remedy string) model.Problem {
 	return model.Problem{
 		Object: model.Object{Kind: command}, Field: "table " + iptables.NAT + ", chain " + iptables.MarkChain,
-		Reason: fmt.Sprintf("network plugins lead packets into it to have them masqueraded, and it cannot be kept: %v", err),
+		Reason: fmt.Sprintf("network plugins jump to it to have packets masqueraded, and it cannot be kept: %v", err),
 		Remedy: remedy + ", or set mode: iptables",
 	}
 }
@@ -156,5 +156,5 @@ func legacyMarks(t *xtables.Table, mark uint32) bool {
 }
 
 func logKept(log logr.Logger, kind, family string) {
-	log.Info("Made "+iptables.MarkChain+" for others to lead packets into that are to be masqueraded", "kind", kind, "family", family, "table", iptables.NAT)
+	log.Info("Made "+iptables.MarkChain+", to which other programs jump to have packets masqueraded", "kind", kind, "family", family, "table", iptables.NAT)
 }

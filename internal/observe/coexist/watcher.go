@@ -134,7 +134,7 @@ func survey(ctx context.Context, conn *nft.Conn) (found []model.Problem, err err
 func staleChain(u iptables.Use) model.Problem {
 	return model.Problem{
 		Object: model.Object{Kind: u.Command()}, Field: fmt.Sprintf("table %s, chain %s", u.Table.Name, u.By),
-		Reason: fmt.Sprintf("a rule in it leads to %s, which nftables mode does not have: the chain stays as an earlier kube-proxy left it, and grows stale", u.Chain),
+		Reason: fmt.Sprintf("a rule in it jumps to %s, which nftables mode does not have: the chain stays as an earlier kube-proxy left it, and becomes stale", u.Chain),
 		Remedy: fmt.Sprintf("find the rule by %s-save -t %s | grep %s, remove it and restart the proxy, or set mode: iptables", u.Command(), u.Table.Name, u.Chain),
 	}
 }

@@ -90,13 +90,13 @@ func Connections(ctx context.Context, netns int, s Selection, yield func(Connect
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	reader := sweeper{ctx: ctx, conn: conn, filter: func(model.Protocol) []byte { return s.filter() }, stale: func(f *flow) bool {
+	reader := sweeper{ctx: ctx, conn: conn, filter: func(kind) []byte { return s.filter() }, stale: func(f *flow) bool {
 		if f.Translated() && s.includes(f) {
 			yield(f.connection())
 		}
 		return false
 	}}
-	return cputime.Of(func() error { return reader.dump(s.family(), anyProtocol) })
+	return cputime.Of(func() error { return reader.dump(s.family(), anyKind) })
 }
 
 // ErrMissed is the error of WatchUnreplied if entries ended faster than they were read.

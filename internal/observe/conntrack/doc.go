@@ -1,9 +1,10 @@
 // Package conntrack deletes stale entries from the kernel's connection tracking
-// table: those of UDP, and on demand those of TCP.
+// table: those of UDP, those of TCP that were never answered, and on demand all of TCP.
 //
 // The rules of a dataplane decide about the first packet of a flow; the table
 // remembers the decision for all others. A TCP client notices that its endpoint
-// is gone and reconnects. A UDP client that keeps its socket does not: as long
+// is gone and reconnects, unless it waits for the answer to its first packet: that it
+// repeats, to the same endpoint. A UDP client that keeps its socket does not: as long
 // as it sends, its packets go to an endpoint that was removed, or nowhere if
 // the Service did not exist when it began. So after each commit the entries
 // that contradict it are deleted, and the next packet is decided by the current

@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 	x.remove(udp("10.96.0.2:53"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		s := sweeper{stale: x.stale}
-		if err := s.look(anyProtocol, payload); err != nil || s.seen != 1 {
+		if err := s.look(anyKind, payload); err != nil || s.seen != 1 {
 			t.Errorf("%v, %d entries were seen", err, s.seen)
 		}
 		entry := s.flow

@@ -75,7 +75,7 @@ func node(frontends ...*plan.Frontend) kernel {
 	return x
 }
 
-func (x kernel) set(f *plan.Frontend) bool {
+func (x kernel) set(f *plan.Frontend) kinds {
 	old := x.frontends[f.Key]
 	x.frontends[f.Key] = f
 	return x.index.set(old, f)
@@ -288,7 +288,7 @@ func TestWhichChangesNeedAPass(t *testing.T) {
 			if tt.old != nil {
 				x.set(tt.old)
 			}
-			if got := x.set(tt.now); got != tt.want {
+			if got := x.set(tt.now) != nil; got != tt.want {
 				t.Errorf("needs a pass: %v", got)
 			}
 		})

@@ -81,7 +81,7 @@ func (n *namespace) create(entries ...entry) {
 func (n *namespace) entries() []string {
 	n.t.Helper()
 	var list []string
-	_, err := table{netns: n.FD()}.sweep(n.t.Context(), protocols{model.UDP, model.TCP}, func(f *flow) bool {
+	_, err := table{netns: n.FD()}.sweep(n.t.Context(), kinds{allUDP, allTCP}, func(f *flow) bool {
 		list = append(list, fmt.Sprintf("%v to %v by %v, zoned %v", f.Protocol, f.To, f.By, f.Zoned))
 		return false
 	})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"sluice/internal/engine"
-	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -35,8 +34,9 @@ func (r *Reconciler) pass(ctx context.Context) {
 	start := r.clock.Now()
 	spared := 0
 	r.locals = locals{known: map[netip.Addr]bool{}}
+	judge := r.judge()
 	t, err := r.sweep(ctx, r.sweepable(), func(f *flow) bool {
-		stale, planned := r.judge(f)
+		stale, planned := judge(f)
 		if stale && planned {
 			spared++
 		}
@@ -76,20 +76,20 @@ const (
 	remedyLoose  = "set net.netfilter.nf_conntrack_tcp_loose to 1, or leave --reset-removed-endpoints out"
 )
 
-// sweepable returns the protocols that are due. TCP is left out if the kernel
-// does not track established connections that it first sees (tcp_loose):
-// without its entry a connection would get no answer at all, which is worse
-// than one to a removed endpoint.
-func (r *Reconciler) sweepable() protocols {
-	if !r.due.include(model.TCP) {
+// sweepable returns what is due. Established connections of TCP are left out if
+// the kernel does not track those that it first sees (tcp_loose): without its
+// entry a connection would get no answer at all, which is worse than one to a
+// removed endpoint.
+func (r *Reconciler) sweepable() kinds {
+	if !r.due.include(allTCP) {
 		return r.due
 	}
 	yes, err := r.tcpLoose()
 	if err == nil && yes {
-		return r.due
+		return r.due.without(unansweredTCP) // which are among all
 	}
 	r.logOnce(err, "TCP connections to endpoints that left cannot be reset, and stay", remedyLoose)
-	return r.due.without(model.TCP)
+	return r.due.without(allTCP)
 }
 
 // logOnce logs what prevents connections from being reset, unless it was logged
@@ -103,27 +103,36 @@ func (r *Reconciler) logOnce(err error, what, remedy string) {
 	r.log.Error(err, what, "remedy", remedy)
 }
 
-// judge reports whether a flow disagrees with what is programmed, and whether it agrees with the latest
-// plan: a commit in progress is in the kernel before Committed is called, and its flows must not be
-// deleted.
-func (r *Reconciler) judge(f *flow) (stale, planned bool) {
+// judge returns what reports whether a flow disagrees with what is programmed, and whether it agrees with
+// the latest plan: a commit in progress is in the kernel before Committed is called, and its flows must
+// not be deleted. It is called for each entry of the table, so it allocates nothing.
+func (r *Reconciler) judge() func(*flow) (stale, planned bool) {
+	var f *flow
+	var stale, planned bool
 	look := func(v engine.View) {
+		r.index.ranges = v.Desired.Ranges
 		if stale = r.index.stale(f, r.programmed(f, v.Desired)); stale {
 			frontend, _ := v.Desired.Lookup(f.key(), r.local)
-			planned = frontend != nil && frontend.Serves(f.By)
+			planned = frontend != nil && frontend.Serves(f.endpoint(frontend)) && !missesPool(frontend, f)
 		}
 	}
-	r.engine.Inspect(look)
-	if r.locals.ask(r.isLocal) {
+	return func(next *flow) (bool, bool) {
+		f, planned = next, false
 		r.engine.Inspect(look)
+		if r.locals.ask(r.isLocal) {
+			r.engine.Inspect(look)
+		}
+		return stale, planned
 	}
-	return stale, planned
 }
 
 // programmed returns the frontends that the kernel has, as far as a flow can meet them: those that are
 // desired, unless one of them waits or was refused.
 func (r *Reconciler) programmed(f *flow, desired *plan.Desired) map[plan.Key]*plan.Frontend {
-	keys := []plan.Key{f.key(), f.nodePortKey()}
+	if len(r.index.refused) == 0 && r.engine.Settled() { // as usual
+		return desired.Frontends
+	}
+	keys := append([]plan.Key{f.key(), f.nodePortKey()}, r.index.rangesOf(f)...)
 	if !slices.ContainsFunc(keys, r.differs) {
 		return desired.Frontends
 	}
@@ -192,15 +201,9 @@ func (r *Reconciler) lookAgain() {
 
 // fail schedules a retry of the pass. What is due stays due.
 func (r *Reconciler) fail(now time.Time, err error) {
-	pause, news := r.tries.Fail(err, now)
+	r.tries.Log(r.log, err, now, "sweep the connection tracking table", "")
 	if at := r.tries.Next(); at.After(r.notBefore) {
 		r.notBefore = at
-	}
-	if news {
-		r.log.Error(err, "Cannot sweep the connection tracking table", "retry", pause)
-	} else {
-		r.log.V(1).Info("Still cannot sweep the connection tracking table", "err", err.Error(),
-			"failures", r.tries.Failures(), "retry", pause)
 	}
 	r.pending.Notify()
 }

@@ -21,20 +21,21 @@ type update struct {
 	before, now *plan.Frontend
 	changed     bool // otherwise there is neither
 	refused     bool // by the kernel
+	released    bool // to another proxy, before it went
 }
 
 func (p *pending) empty() bool { return len(p.updates) == 0 && p.settings == nil && !p.everything }
 
 // add adds a commit, as far as it concerns tracked protocols.
-func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks protocols) {
+func (p *pending) add(change *plan.Change, refused map[plan.Key]error) {
 	for _, f := range slices.Concat(change.Set, change.Serving) {
-		p.put(tracks, f.Key, change.Before[f.Key], f)
+		p.put(f.Key, change.Before[f.Key], f)
 	}
 	for _, key := range change.Removed {
-		p.put(tracks, key, change.Before[key], nil)
+		p.put(key, change.Before[key], nil)
 	}
 	for key := range refused {
-		if tracks.include(key.Protocol) {
+		if tracked(key.Protocol) {
 			u := p.updates[key]
 			u.refused = true
 			p.set(key, u)
@@ -45,10 +46,11 @@ func (p *pending) add(change *plan.Change, refused map[plan.Key]error, tracks pr
 	}
 }
 
-func (p *pending) put(tracks protocols, key plan.Key, before, now *plan.Frontend) {
-	if !tracks.include(key.Protocol) {
+func (p *pending) put(key plan.Key, before, now *plan.Frontend) {
+	if !tracked(key.Protocol) {
 		return
 	}
+	released := now == nil && before != nil && before.Released
 	if earlier, overtaken := p.updates[key]; overtaken {
 		// Flows may have begun under a version that is not examined.
 		p.everything = true
@@ -56,7 +58,7 @@ func (p *pending) put(tracks protocols, key plan.Key, before, now *plan.Frontend
 			before = earlier.before
 		}
 	}
-	p.set(key, update{before: before, now: now, changed: true})
+	p.set(key, update{before: before, now: now, changed: true, released: released})
 }
 
 func (p *pending) set(key plan.Key, u update) {
@@ -66,15 +68,15 @@ func (p *pending) set(key plan.Key, u update) {
 	p.updates[key] = u
 }
 
-// apply updates an index, and returns the protocols whose entries can be stale
+// apply updates an index, and returns the kinds of entries that can be stale
 // now. Removed frontends and addresses only matter to UDP: the endpoints of
 // their TCP connections still exist.
-func (p *pending) apply(x *index, tracks protocols) (due protocols) {
+func (p *pending) apply(x *index, tracks kinds) (due kinds) {
 	if p.everything {
 		due = tracks
 	}
 	if p.settings != nil && x.configure(p.settings) {
-		due = due.with(model.UDP)
+		due = due.with(allUDP)
 	}
 	for key, u := range p.updates {
 		if u.changed {
@@ -83,13 +85,17 @@ func (p *pending) apply(x *index, tracks protocols) (due protocols) {
 		switch {
 		case u.refused:
 			x.refuse(key)
+		case u.released: // its flows are the other proxy's
+			delete(x.refused, key)
 		case u.now == nil:
 			x.remove(key)
 			if key.Protocol == model.UDP {
-				due = due.with(model.UDP)
+				due = due.with(allUDP)
 			}
-		case x.set(u.before, u.now):
-			due = due.with(key.Protocol)
+		default:
+			for _, one := range x.set(u.before, u.now) {
+				due = due.with(one)
+			}
 		}
 	}
 	return due

@@ -3,7 +3,6 @@ package conntrack
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -13,7 +12,6 @@ import (
 	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
-	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -29,27 +27,11 @@ const (
 	restFactor = 9
 )
 
-// protocols are those whose entries are examined.
-type protocols []model.Protocol
-
-func (p protocols) include(one model.Protocol) bool { return slices.Contains(p, one) }
-
-// with adds one, and does not modify p.
-func (p protocols) with(one model.Protocol) protocols {
-	if p.include(one) {
-		return p
-	}
-	return append(slices.Clip(p), one)
-}
-
-func (p protocols) without(one model.Protocol) protocols {
-	return slices.DeleteFunc(slices.Clone(p), func(p model.Protocol) bool { return p == one })
-}
-
 // Engine is the part of engine.Engine that is read.
 type Engine interface {
 	engine.Inspector
 	Unsettled(plan.Key) (engine.FrontendStatus, bool)
+	Settled() bool
 }
 
 // Options configures a Reconciler.
@@ -85,9 +67,9 @@ type Reconciler struct {
 	clock  clock.Clock
 	engine Engine
 	onPass func(Pass)
-	tracks protocols
-	// sweep deletes stale entries of some protocols; a field for tests.
-	sweep func(context.Context, protocols, func(*flow) bool) (sweepResult, error)
+	tracks kinds
+	// sweep deletes stale entries of some kinds; a field for tests.
+	sweep func(context.Context, kinds, func(*flow) bool) (sweepResult, error)
 	// tcpLoose reports nf_conntrack_tcp_loose; a field for tests.
 	tcpLoose func() (bool, error)
 	// isLocal asks the routing table whether an address is local; a field for
@@ -100,7 +82,7 @@ type Reconciler struct {
 
 	index      *index
 	locals     locals
-	due        protocols // whose entries may be stale
+	due        kinds // whose entries may be stale
 	notBefore  time.Time
 	tries      backoff.Tries // of a pass
 	lastLogged string        // by logOnce
@@ -114,9 +96,9 @@ func New(o Options) *Reconciler {
 	if o.OnPass == nil {
 		o.OnPass = func(Pass) {}
 	}
-	tracks := protocols{model.UDP}
+	tracks := kinds{allUDP, unansweredTCP}
 	if o.ResetTCP {
-		tracks = tracks.with(model.TCP)
+		tracks = tracks.with(allTCP)
 	}
 	t := table{netns: o.NetNS, forget: o.Forget}
 	r := &Reconciler{
@@ -141,7 +123,7 @@ func New(o Options) *Reconciler {
 // kernel may have been without our rules for a while.
 func (r *Reconciler) Committed(c *engine.Commit) {
 	r.pending.Put(func(p *pending) bool {
-		p.add(c.Change, c.Result.Failed, r.tracks)
+		p.add(c.Change, c.Result.Failed)
 		p.everything = p.everything || c.Full()
 		return !p.empty()
 	})
@@ -190,7 +172,9 @@ func (r *Reconciler) sleep(ctx context.Context, d time.Duration) bool {
 func (r *Reconciler) absorb() bool {
 	p := r.pending.Take()
 	for _, one := range p.apply(r.index, r.tracks) {
-		r.due = r.due.with(one)
+		if r.tracks.include(one) {
+			r.due = r.due.with(one)
+		}
 	}
 	if r.index.empty() {
 		r.due = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,11 +30,11 @@ type fakeTable struct {
 	strict  bool // connections met half way are not tracked
 
 	passes []time.Duration // when they began, since the beginning
-	swept  []protocols     // in each pass
+	swept  []kinds         // in each pass
 	began  time.Time
 }
 
-func (t *fakeTable) sweep(_ context.Context, which protocols, stale func(*flow) bool) (sweepResult, error) {
+func (t *fakeTable) sweep(_ context.Context, which kinds, stale func(*flow) bool) (sweepResult, error) {
 	t.passes = append(t.passes, time.Since(t.began))
 	t.swept = append(t.swept, which)
 	time.Sleep(t.takes)
@@ -42,7 +43,7 @@ func (t *fakeTable) sweep(_ context.Context, which protocols, stale func(*flow) 
 	}
 	var kept []*flow
 	for _, f := range t.entries {
-		if !which.include(f.Protocol) || !stale(f) {
+		if !slices.ContainsFunc(which, func(k kind) bool { return k.includes(f) }) || !stale(f) {
 			kept = append(kept, f)
 		}
 	}
@@ -160,6 +161,8 @@ func (e *fakeEngine) Unsettled(key plan.Key) (s engine.FrontendStatus, is bool) 
 	return s, false
 }
 
+func (e *fakeEngine) Settled() bool { return e.planned == nil && len(e.refused) == 0 }
+
 // inBubble runs a test in a bubble with a time of its own.
 func inBubble(t *testing.T, test func(t *testing.T, b *fixture)) { inBubbleWith(t, Options{}, test) }
 
@@ -251,6 +254,24 @@ func TestRemovedFrontendIsForgotten(t *testing.T) {
 	})
 }
 
+// Flows of a Service that another proxy serves now are that one's.
+func TestReleasedFrontendIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *fixture) {
+		released := frontend(web, old)
+		released.Released = true
+		b.set(frontend(web, old))
+		elapse(time.Minute)
+		b.set(frontend("10.96.0.2:53", old))
+		b.set(released)
+		elapse(time.Minute)
+		b.table.entries = []*flow{flowOf(model.UDP, web, old)}
+		b.apply(&plan.Change{Removed: []plan.Key{udp(web)}, Before: map[plan.Key]*plan.Frontend{udp(web): released}})
+		b.set(frontend("10.96.0.2:53", now)) // and a pass is due
+		elapse(time.Minute)
+		b.wantAnsweredBy(old)
+	})
+}
+
 func TestNoPassWithoutStaleEntries(t *testing.T) {
 	tcp := frontend(web, now)
 	tcp.Protocol = model.TCP
@@ -262,7 +283,7 @@ func TestNoPassWithoutStaleEntries(t *testing.T) {
 		want   int // passes
 	}{
 		{"nothing", engine.None, plan.Change{}, 0},
-		{"TCP only", engine.Apply, plan.Change{Set: []*plan.Frontend{tcp}, Removed: []plan.Key{tcp.Key}}, 0},
+		{"a first endpoint of TCP", engine.Apply, plan.Change{Set: []*plan.Frontend{tcp}}, 0},
 		{"one more endpoint", engine.Apply, plan.Change{Set: []*plan.Frontend{frontend(web, old, now)}}, 0},
 		{"settings of no concern", engine.Apply, plan.Change{Settings: &plan.Settings{NodePortIPs: settings.NodePortIPs, MasqueradeMark: 1}}, 0},
 		{"other node port addresses", engine.Apply, plan.Change{Settings: &plan.Settings{}}, 1},
@@ -427,4 +448,24 @@ func TestPassIsRetriedWithoutRoutingTable(t *testing.T) {
 		elapse(time.Minute)
 		b.wantAnsweredBy(now)
 	})
+}
+
+// BenchmarkJudge judges entries that are none of ours.
+func BenchmarkJudge(b *testing.B) {
+	e := enginetest.New(b, plan.Config{NodeName: "node1", MasqueradeBit: 14})
+	e.Start()
+	e.Sync(enginetest.Service("default/dns", "10.96.0.10", func(s *model.Service) { s.Ports[0].Protocol = model.UDP }))
+	r := New(Options{Engine: e})
+	r.locals = locals{known: map[netip.Addr]bool{}}
+	r.isLocal = func(ip netip.Addr) (bool, error) { return byRoute(ip), nil }
+	r.index.configure(nodePortsOn("192.0.2.10"))
+	f := flow{}
+	f.Protocol, f.To, f.By = model.UDP, netip.MustParseAddrPort("203.0.113.7:1024"), netip.MustParseAddrPort("10.244.9.7:1024")
+	judge := r.judge()
+	b.ReportAllocs()
+	for b.Loop() {
+		if stale, _ := judge(&f); stale {
+			b.Fatal("it is stale")
+		}
+	}
 }

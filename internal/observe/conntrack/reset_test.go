@@ -3,6 +3,7 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,7 +41,13 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 		{"endpoint is there", "10.96.0.1:80", "10.244.1.1:8080", ctnetlink.TCPEstablished, false},
 		{"endpoint left", "10.96.0.1:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, true},
 		{"endpoint left the pool but serves", "10.96.0.7:80", "10.244.1.2:8080", ctnetlink.TCPEstablished, false},
-		{"endpoint left, beginning", "10.96.0.1:80", "10.244.1.2:8080", 1, true},
+		{"endpoint left, unanswered", "10.96.0.1:80", "10.244.1.2:8080", ctnetlink.TCPSynSent, true},
+		{"endpoint is there, unanswered", "10.96.0.1:80", "10.244.1.1:8080", ctnetlink.TCPSynSent, false},
+		{"endpoint left the pool but serves, unanswered", "10.96.0.7:80", "10.244.1.2:8080", ctnetlink.TCPSynSent, true},
+		{"last endpoint left, unanswered", "10.96.0.4:80", "10.244.1.2:8080", ctnetlink.TCPSynSent, true},
+		{"endpoint of policy Local for some, unanswered", "198.18.0.2:80", "10.244.1.1:8080", ctnetlink.TCPSynSent, false},
+		{"not translated, unanswered", "10.96.0.1:80", "10.96.0.1:80", ctnetlink.TCPSynSent, false},
+		{"frontend that was refused, unanswered", "10.96.0.5:80", "10.244.1.2:8080", ctnetlink.TCPSynSent, false},
 		{"endpoint left, half closed", "10.96.0.1:80", "10.244.1.2:8080", ctnetlink.TCPLastAck, true},
 		{"endpoint left, over", "10.96.0.1:80", "10.244.1.2:8080", tcpTimeWait, false},
 		{"not translated", "10.96.0.1:80", "10.96.0.1:80", ctnetlink.TCPEstablished, false},
@@ -67,38 +74,45 @@ func TestWhichConnectionsAreReset(t *testing.T) {
 // What follows a commit depends on what it can have done to a connection.
 func TestTCPIsSweptWhenAnEndpointLeft(t *testing.T) {
 	const web = "10.96.0.1:80"
-	tcp := protocols{model.TCP}
 	tests := []struct {
 		name   string
 		change *plan.Change
-		want   []protocols
+		want   []kinds // if connections are to be reset
+		also   []kinds // if they are not
 	}{
-		{"one more endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old, now)}}, nil},
-		{"another frontend", &plan.Change{Set: []*plan.Frontend{tcpFrontend("10.96.0.2:80", old)}}, nil},
-		{"removed frontend", &plan.Change{Removed: []plan.Key{tcpFrontend(web).Key}}, nil},
-		{"node port addresses", &plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.1")}}}, []protocols{{model.UDP}}},
-		{"endpoint terminates in good order", &plan.Change{Set: []*plan.Frontend{draining(tcpFrontend(web, now), old)}}, nil},
-		{"endpoint serves no longer, without a change of the rules", &plan.Change{Serving: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
-		{"replaced endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now)}}, []protocols{tcp}},
-		{"last endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web)}}, []protocols{tcp}},
-		{"of UDP too", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web), frontend(web, now)}}, []protocols{{model.TCP, model.UDP}}},
+		{"one more endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old, now)}}, nil, nil},
+		{"another frontend", &plan.Change{Set: []*plan.Frontend{tcpFrontend("10.96.0.2:80", old)}}, nil, nil},
+		{"removed frontend", &plan.Change{Removed: []plan.Key{tcpFrontend(web).Key}}, nil, nil},
+		{"node port addresses", &plan.Change{Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.1")}}}, []kinds{{allUDP}}, []kinds{{allUDP}}},
+		{"endpoint terminates in good order", &plan.Change{Set: []*plan.Frontend{draining(tcpFrontend(web, now), old)}}, []kinds{{unansweredTCP}}, []kinds{{unansweredTCP}}},
+		{"endpoint for some", &plan.Change{Set: []*plan.Frontend{split(tcpFrontend(web, now), old)}}, nil, nil},
+		{"endpoint serves no longer, without a change of the rules", &plan.Change{Serving: []*plan.Frontend{tcpFrontend(web, now)}}, []kinds{{allTCP}}, []kinds{{unansweredTCP}}},
+		{"replaced endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web, now)}}, []kinds{{allTCP}}, []kinds{{unansweredTCP}}},
+		{"last endpoint", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web)}}, []kinds{{allTCP}}, []kinds{{unansweredTCP}}},
+		{"of UDP too", &plan.Change{Set: []*plan.Frontend{tcpFrontend(web), frontend(web, now)}}, []kinds{{allUDP, allTCP}}, []kinds{{allUDP, unansweredTCP}}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			inBubbleWith(t, Options{ResetTCP: true}, func(t *testing.T, b *fixture) {
-				b.reconcile(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}})
-				elapse(time.Minute)
-				b.table.swept = nil
-				b.apply(tt.change)
-				elapse(time.Minute)
-				for _, p := range b.table.swept {
-					slices.Sort(p)
-				}
-				if diff := cmp.Diff(tt.want, b.table.swept); diff != "" {
-					t.Errorf("looked at (-want +got):\n%s", diff)
-				}
+		for _, reset := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", tt.name, reset), func(t *testing.T) {
+				inBubbleWith(t, Options{ResetTCP: reset}, func(t *testing.T, b *fixture) {
+					b.reconcile(&plan.Change{Set: []*plan.Frontend{tcpFrontend(web, old)}})
+					elapse(time.Minute)
+					b.table.swept = nil
+					b.apply(tt.change)
+					elapse(time.Minute)
+					for _, p := range b.table.swept {
+						slices.Sort(p)
+					}
+					want := tt.also
+					if reset {
+						want = tt.want
+					}
+					if diff := cmp.Diff(want, b.table.swept); diff != "" {
+						t.Errorf("looked at (-want +got):\n%s", diff)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -138,9 +152,14 @@ func TestOnlyLostConnectionsAreReset(t *testing.T) {
 		{name: "another port", to: "10.96.0.1:81", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPEstablished},
 		{name: "another protocol", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.UDP},
 	}
+	moved := []entry{
+		{name: "unanswered", to: "10.96.0.1:80", by: "10.244.1.3:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+		{name: "unanswered, IPv6", to: "[fd00:96::1]:80", by: "[fd00:244::3]:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent},
+	}
+	kept = append(kept, entry{name: "unanswered, endpoint is there", to: "10.96.0.1:80", by: "10.244.1.1:8080", protocol: model.TCP, state: ctnetlink.TCPSynSent})
 	for _, reset := range []bool{true, false} {
 		n := newNamespace(t)
-		n.create(append(cut, kept...)...)
+		n.create(slices.Concat(cut, kept, moved)...)
 		r := n.reconciler(Options{ResetTCP: reset})
 		commit(t, r, &plan.Change{
 			Settings: &plan.Settings{NodePortIPs: []netip.Addr{addr("192.0.2.10")}},
@@ -191,7 +210,7 @@ func TestConnectionsAreForgottenFirst(t *testing.T) {
 		return nil
 	}}
 	sweep := func() (int, error) {
-		result, err := forgetting.sweep(t.Context(), protocols{model.TCP}, func(*flow) bool { return true })
+		result, err := forgetting.sweep(t.Context(), kinds{allTCP}, func(*flow) bool { return true })
 		return result.deleted, err
 	}
 	if deleted, err := sweep(); err == nil || deleted != 0 || len(n.entries()) != len(entries) {

@@ -2,7 +2,6 @@ package conntrack
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +17,6 @@ import (
 	"sluice/internal/kernel/ctnetlink"
 	"sluice/internal/kernel/netns"
 	"sluice/internal/kernel/nfnetlink"
-	"sluice/internal/model"
 	"sluice/internal/source/host"
 )
 
@@ -30,9 +28,9 @@ type table struct {
 	forget func(context.Context, []dataplane.Lost) error // as in Options
 }
 
-// sweep reads the entries of some protocols and deletes stale ones. Its sockets
+// sweep reads the entries of some kinds and deletes stale ones. Its sockets
 // are closed with the sweep, so that nothing is left in them if it ends early.
-func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) bool) (result sweepResult, err error) {
+func (t table) sweep(ctx context.Context, which kinds, stale func(*flow) bool) (result sweepResult, err error) {
 	reader, err := nfnetlink.Dial(t.netns)
 	if err != nil {
 		return result, err
@@ -46,7 +44,7 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 
 	challenger := challenger{netns: t.netns}
 	defer challenger.close()
-	s := sweeper{ctx: ctx, conn: reader, filter: protocolFilter, stale: stale, forget: t.forget,
+	s := sweeper{ctx: ctx, conn: reader, filter: kind.filter, stale: stale, forget: t.forget,
 		deletions: deletions{conn: writer, challenger: &challenger}}
 	cost, err := cputime.Of(func() error { return errors.Join(s.sweepAll(which), s.deletions.refused) })
 	return sweepResult{s.seen, s.deletions.deleted, s.deletedIPv6, cost, challenger.err}, err
@@ -56,7 +54,7 @@ func (t table) sweep(ctx context.Context, which protocols, stale func(*flow) boo
 type sweeper struct {
 	ctx    context.Context
 	conn   *nfnetlink.Conn
-	filter func(model.Protocol) []byte
+	filter func(kind) []byte
 	stale  func(*flow) bool
 	forget func(context.Context, []dataplane.Lost) error
 	// lost are the stale TCP connections of a family that are to be forgotten, all at
@@ -69,10 +67,10 @@ type sweeper struct {
 	deletedIPv6 int // of those deleted
 }
 
-func (s *sweeper) sweepAll(which protocols) error {
-	for _, p := range which {
+func (s *sweeper) sweepAll(which kinds) error {
+	for _, k := range which {
 		for _, family := range families {
-			if err := s.sweep(family, p); err != nil {
+			if err := s.sweep(family, k); err != nil {
 				return err
 			}
 		}
@@ -80,11 +78,11 @@ func (s *sweeper) sweepAll(which protocols) error {
 	return nil
 }
 
-// sweep reads the entries of a family and protocol and deletes stale ones, also
+// sweep reads the entries of a family and kind and deletes stale ones, also
 // if reading ends with an error.
-func (s *sweeper) sweep(family uint8, p model.Protocol) error {
+func (s *sweeper) sweep(family uint8, k kind) error {
 	before := s.deletions.deleted
-	err := s.dump(family, p)
+	err := s.dump(family, k)
 	if err != nil {
 		err = fmt.Errorf("reading the connection tracking table: %w", err)
 	} else {
@@ -118,40 +116,27 @@ func (s *sweeper) deleteLost() error {
 	return nil
 }
 
-// dump examines all entries of a family and protocol.
-func (s *sweeper) dump(family uint8, p model.Protocol) error {
-	err := s.request(family, p, s.filter(p))
+// dump examines all entries of a family and kind.
+func (s *sweeper) dump(family uint8, k kind) error {
+	err := s.request(family, k, s.filter(k))
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		err = s.request(family, p, nil) // the kernel does not support the filter
+		err = s.request(family, k, nil) // the kernel does not support the filter
 	}
 	return err
 }
 
-// anyProtocol stands for all of them.
-const anyProtocol model.Protocol = 0
-
-// protocolFilter requests the entries of one protocol. Kernels before 5.8
-// ignore it and send all.
-func protocolFilter(p model.Protocol) []byte {
-	protocol := nfnetlink.AppendAttr(nil, ctnetlink.ProtoNum, []byte{byte(p)})
-	tuple := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.TupleProto, protocol)
-	b := nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.TupleOrig, tuple)
-	flags := nfnetlink.AppendAttr(nil, ctnetlink.FilterOrigFlags, binary.NativeEndian.AppendUint32(nil, ctnetlink.FilterProtocol))
-	return nfnetlink.AppendAttr(b, nfnetlink.Nested|ctnetlink.Filter, flags)
-}
-
-func (s *sweeper) request(family uint8, p model.Protocol, filter []byte) error {
+func (s *sweeper) request(family uint8, k kind, filter []byte) error {
 	msg := append(nfnetlink.AppendNetfilterHeader(nil, ctnetlink.Get, 0, family, 0), filter...)
-	return s.conn.Dump(s.ctx, msg, func(payload []byte) error { return s.look(p, payload) })
+	return s.conn.Dump(s.ctx, msg, func(payload []byte) error { return s.look(k, payload) })
 }
 
 // look decides about one entry.
-func (s *sweeper) look(p model.Protocol, payload []byte) error {
+func (s *sweeper) look(k kind, payload []byte) error {
 	s.seen++
-	if !s.flow.Decode(payload) || p != anyProtocol && s.flow.Protocol != p || !s.stale(&s.flow) {
+	if !s.flow.Decode(payload) || !k.includes(&s.flow) || !s.stale(&s.flow) {
 		return nil
 	}
-	if p == model.TCP && s.forget != nil {
+	if k == allTCP && s.forget != nil && !s.flow.unanswered() {
 		s.lost = append(s.lost, flow{s.flow.Clone()})
 		return nil
 	}

@@ -149,7 +149,7 @@ nft add rule ip nat postrouting ct state new counter # so that there is tracking
 		n.shell("nft flush chain ip nat output\n" +
 			"nft add rule ip nat output ip daddr 10.96.0.1 udp dport 53 dnat to " + endpoint)
 		commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.1:53", endpoint)}})
-		if by := ask(t, client, testkit.Scaled(testkit.Patience)); by != endpoint {
+		if by := ask(t, client, testkit.Scaled(testkit.Timeout)); by != endpoint {
 			t.Errorf("answered by %q, want %s", by, endpoint)
 		}
 		commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.1:53", endpoint, "10.244.1.3:5353")}})
@@ -226,7 +226,7 @@ func TestHugeTableInConstantMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		count, err := table{netns: n.FD()}.sweep(t.Context(), protocols{model.UDP}, x.stale)
+		count, err := table{netns: n.FD()}.sweep(t.Context(), kinds{allUDP}, x.stale)
 		runtime.ReadMemStats(&after)
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestKernelFiltersByProtocol(t *testing.T) {
 	n := newNamespace(t)
 	n.create(entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.UDP},
 		entry{to: "10.96.0.1:53", by: "10.244.1.1:53", protocol: model.TCP})
-	count, err := table{netns: n.FD()}.sweep(t.Context(), protocols{model.UDP}, func(*flow) bool { return false })
+	count, err := table{netns: n.FD()}.sweep(t.Context(), kinds{allUDP}, func(*flow) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,13 +275,13 @@ func TestKernelWithoutFilter(t *testing.T) {
 	var asked []model.Protocol
 	s := sweeper{
 		ctx: t.Context(), conn: conn,
-		filter: func(model.Protocol) []byte {
+		filter: func(kind) []byte {
 			unknown := nfnetlink.AppendAttr(nil, ctnetlink.FilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
 			return nfnetlink.AppendAttr(nil, nfnetlink.Nested|ctnetlink.Filter, unknown)
 		},
 		stale: func(f *flow) bool { asked = append(asked, f.Protocol); return false },
 	}
-	if err := s.sweepAll(protocols{model.UDP}); err != nil {
+	if err := s.sweepAll(kinds{allUDP}); err != nil {
 		t.Fatal(err)
 	}
 	if s.seen != 2 {
@@ -296,7 +296,7 @@ func TestSweepEndsWhenItIsCancelled(t *testing.T) {
 	n := newNamespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := table{netns: n.FD()}.sweep(ctx, protocols{model.UDP}, func(*flow) bool { return false })
+	_, err := table{netns: n.FD()}.sweep(ctx, kinds{allUDP}, func(*flow) bool { return false })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -309,7 +309,7 @@ func BenchmarkSweep(b *testing.B) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:53"))
 	b.ReportAllocs()
 	for b.Loop() {
-		count, err := table{netns: n.FD()}.sweep(b.Context(), protocols{model.UDP}, x.stale)
+		count, err := table{netns: n.FD()}.sweep(b.Context(), kinds{allUDP}, x.stale)
 		if err != nil || count.seen != entries || count.deleted != 0 {
 			b.Fatalf("%+v %v", count, err)
 		}

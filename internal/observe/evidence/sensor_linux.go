@@ -207,6 +207,9 @@ const maxTries = 1 << 12
 // Tried adds an attempt of the proxy itself to connect to an endpoint, which connection tracking
 // does not show. It does not block.
 func (s *Sensor) Tried(a dataplane.Attempt) {
+	if !connects(a.Protocol) {
+		return
+	}
 	if a.Outcome == dataplane.Accepted && !s.doubts(To{AddrPort: a.Endpoint, Protocol: a.Protocol}) && len(s.tries.Signal) == 0 {
 		return
 	}
@@ -247,7 +250,7 @@ func (s *Sensor) addTries() {
 	defer s.ledgerMu.Unlock()
 	s.updateKinds()
 	for _, a := range s.tries.Take() {
-		to := s.kinds.of(a.Client, a.Endpoint, a.Protocol)
+		to := s.kinds.of(a.Client.Addr(), a.Endpoint, a.Protocol)
 		s.report(to, s.ledger.try(to, a, s.Clock.Now()))
 	}
 }

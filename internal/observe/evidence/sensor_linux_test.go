@@ -86,7 +86,7 @@ func TestSensor(t *testing.T) {
 	go s.followTries(t.Context())
 	relayed := netip.MustParseAddrPort("10.244.1.3:80")
 	tried := func(client string, o dataplane.Outcome) {
-		s.Tried(dataplane.Attempt{Client: netip.MustParseAddr(client), Endpoint: relayed, Protocol: model.TCP, Outcome: o})
+		s.Tried(dataplane.Attempt{Client: netip.AddrPortFrom(netip.MustParseAddr(client), 40000), Endpoint: relayed, Protocol: model.TCP, Outcome: o})
 	}
 	tried("10.244.1.2", dataplane.Accepted) // which is no news
 	tried("127.0.0.1", dataplane.Refused)
@@ -109,7 +109,7 @@ func TestSensorLearnsKinds(t *testing.T) {
 	s := New(Options{Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(start), Engine: e})
 	endpoint := netip.MustParseAddrPort("10.244.1.1:80")
 	try := func() {
-		s.Tried(dataplane.Attempt{Client: netip.MustParseAddr("10.244.1.2"), Endpoint: endpoint, Protocol: model.TCP, Outcome: dataplane.Refused})
+		s.Tried(dataplane.Attempt{Client: netip.MustParseAddrPort("10.244.1.2:40000"), Endpoint: endpoint, Protocol: model.TCP, Outcome: dataplane.Refused})
 		s.addTries()
 	}
 	outside, pods := To{endpoint, model.TCP, plan.OutsideClient}, To{endpoint, model.TCP, plan.PodClient}

@@ -30,6 +30,9 @@ type Attempt struct {
 	Protocol model.Protocol
 	// From is the network namespace to connect from; the zero one is the node's.
 	From Namespace
+	// Relayed says that it is the proxy that accepts the connection, and opens another one to
+	// an endpoint.
+	Relayed bool
 }
 
 // Result is what an attempt showed. The names of its fields in JSON are an interface and never
@@ -52,6 +55,8 @@ type Result struct {
 	Expected bool   `json:"expected"`
 	Meaning  string `json:"meaning"`
 	Remedy   string `json:"remedy,omitempty"`
+
+	relayed bool
 }
 
 // Compare adds what the result means, given what was predicted for the same packet.
@@ -80,12 +85,22 @@ func (r *Result) Compare(predicted verdict.Word) {
 	case r.Outcome == Refused && r.Endpoint.IsValid():
 		r.Meaning = fmt.Sprintf("the packet reached %s, which refused it: nothing listens on that port there, or a firewall rejects it", at)
 		r.Remedy = "compare targetPort with the port that the program listens on (ss -ltn in the pod)"
+	case r.relayed && !r.Endpoint.IsValid() && r.Outcome == Refused:
+		r.Meaning = "the proxy took the connection and ended it, without having reached an endpoint"
+		r.Remedy = "see in status whether there are too many connections, and in the log why"
+	case r.relayed && !r.Endpoint.IsValid():
+		r.Meaning = "the proxy took the connection, and has not tried an endpoint yet"
+		r.Remedy = "see in status whether there are too many connections"
 	case r.Outcome == Refused:
 		r.Meaning = "it was refused, by an endpoint or by a firewall on the way"
 		r.Remedy = "compare targetPort with the port that the program listens on (ss -ltn in the pod), and look for rules that reject"
 	case r.Endpoint.IsValid():
 		r.Meaning = fmt.Sprintf("the packet was sent to %s, and nothing came back: the pod is gone, or a firewall or network policy drops the packet or its answer", at)
-		r.Remedy = fmt.Sprintf("see that the pod at %s runs, and that packets between %s and it pass", r.Endpoint.Addr(), r.SeenAs.Addr())
+		from := "this node"
+		if r.SeenAs.IsValid() {
+			from = r.SeenAs.Addr().String()
+		}
+		r.Remedy = fmt.Sprintf("see that the pod at %s runs, and that packets between %s and it pass", r.Endpoint.Addr(), from)
 	default:
 		r.Meaning = "nothing came back, and the kernel tracks no such connection: the packet was dropped before it was translated, or did not leave the client"
 		r.Remedy = "look for rules that drop it at output or prerouting, and at the client's route to the address"
@@ -116,7 +131,11 @@ func (r *Result) String() string {
 	} else if r.Endpoint.IsValid() {
 		text += " from " + r.Endpoint.String()
 	}
-	text += fmt.Sprintf(" after %s", time.Duration(r.Seconds*float64(time.Second)).Round(10*time.Microsecond))
+	took, unit := time.Duration(r.Seconds*float64(time.Second)), 10*time.Microsecond
+	if took >= time.Second { // a timeout, or as good as one
+		unit = 100 * time.Millisecond
+	}
+	text += fmt.Sprintf(" after %s", took.Round(unit))
 	if r.SeenAs.IsValid() {
 		text += ", which sees " + r.SeenAs.Addr().String()
 	}

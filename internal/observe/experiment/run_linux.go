@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/observe/conntrack"
 )
@@ -24,11 +25,11 @@ const (
 var errSilent = errors.New("nothing came back")
 
 // Run makes an attempt.
-func Run(ctx context.Context, a Attempt) *Result { return run(ctx, a, 0) }
+func (u *Runner) Run(ctx context.Context, a Attempt) *Result { return u.run(ctx, a, 0) }
 
 // run makes an attempt on a node with another network namespace, unless that is 0.
-func run(ctx context.Context, a Attempt, node int) *Result {
-	r := &Result{From: a.From.String(), To: a.To, Protocol: a.Protocol.String()}
+func (u *Runner) run(ctx context.Context, a Attempt, node int) *Result {
+	r := &Result{From: a.From.String(), To: a.To, Protocol: a.Protocol.String(), relayed: a.Relayed}
 	if a.Protocol == model.SCTP {
 		r.Outcome, r.Error = Untried, "the proxy opens no SCTP connections"
 		return r
@@ -36,29 +37,40 @@ func run(ctx context.Context, a Attempt, node int) *Result {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	ended := watchEnds(ctx, node)
+	heard := u.listen()
+	defer u.forget(heard)
+	var fd int
 	begin := time.Now()
-	err := a.From.do(func() error { return r.connect(ctx, a) })
+	err := a.From.do(func() (err error) { fd, err = r.connect(a); return err })
+	if err == nil {
+		err = await(ctx, fd, answerOf(a.Protocol))
+		if a.Relayed && a.Protocol == model.TCP && (err == nil || errors.Is(err, unix.ECONNRESET)) {
+			err = r.relay(ctx, fd, heard, node, err)
+		}
+		_ = unix.Close(fd) // nothing was written
+	}
 	r.Seconds = time.Since(begin).Seconds()
 	switch {
 	case err == nil:
 		r.Outcome = Answered
 	case errors.Is(err, errSilent):
 		r.Outcome = Silent
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH) && r.Client.IsValid():
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH) && r.Client.IsValid():
 		r.Outcome, r.Error = Refused, err.Error()
 	default:
 		r.Outcome, r.Error = Untried, err.Error()
 	}
-	if c, found := ended.find(a.Protocol, r.Client, a.To); found {
+	if a.Relayed {
+		r.hear(heard, begin)
+	} else if c, found := ended.find(a.Protocol, r.Client, a.To); found {
 		r.Endpoint, r.SeenAs = c.Endpoint, c.SeenAs
 	}
 	return r
 }
 
-// connect opens a connection and closes it as soon as it is answered. It sends an empty
-// datagram, and waits for a reply, if the protocol has no connections. The client's address is
-// known also if that fails.
-func (r *Result) connect(ctx context.Context, a Attempt) error {
+// connect begins to open a connection. It sends an empty datagram if the protocol has none. The
+// client's address is known also if that fails.
+func (r *Result) connect(a Attempt) (_ int, err error) {
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
 	if a.To.Addr().Is6() {
 		domain = unix.AF_INET6
@@ -68,24 +80,77 @@ func (r *Result) connect(ctx context.Context, a Attempt) error {
 	}
 	fd, err := unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer unix.Close(fd)
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd) // nothing was written
+		}
+	}()
 	if err := unix.Connect(fd, sockaddr(a.To)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		return err
+		return 0, err
 	}
 	local, err := unix.Getsockname(fd)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r.Client = addrPort(local)
-	if a.Protocol != model.UDP {
-		return await(ctx, fd, unix.POLLOUT)
+	if a.Protocol == model.UDP {
+		return fd, unix.Send(fd, nil, 0)
 	}
-	if err := unix.Send(fd, nil, 0); err != nil {
-		return err
+	return fd, nil
+}
+
+// answerOf returns what happens to a socket when it is answered.
+func answerOf(p model.Protocol) int16 {
+	if p == model.UDP {
+		return unix.POLLIN
 	}
-	return await(ctx, fd, unix.POLLIN)
+	return unix.POLLOUT
+}
+
+// relay waits for what becomes of a connection that the proxy has accepted: until it has reached
+// an endpoint, the handshake says nothing. It may have ended by now.
+func (r *Result) relay(ctx context.Context, fd int, heard *hearing, node int, ended error) error {
+	heard.expect(r.Client)
+	if c, found, err := conntrack.Find(node, model.TCP, r.Client, r.To); found && err == nil {
+		heard.expect(c.SeenAs) // the kernel may have given it another port
+	}
+	for ended == nil && ctx.Err() == nil && !heard.accepted() {
+		short, cancel := context.WithTimeout(ctx, step)
+		ended = await(short, fd, unix.POLLIN)
+		cancel()
+		if ended == nil {
+			return nil // an endpoint has something to say, or has said it
+		}
+		if errors.Is(ended, errSilent) {
+			ended = nil
+		}
+	}
+	last, found := heard.last()
+	switch {
+	case heard.accepted():
+		return nil
+	case ended == nil, found && last.Outcome == dataplane.Unanswered:
+		return errSilent
+	}
+	return ended
+}
+
+// hear takes over what the proxy said of the endpoints that it tried.
+func (r *Result) hear(heard *hearing, begin time.Time) {
+	heard.expect(r.Client)
+	last, found := heard.last()
+	if !found {
+		return
+	}
+	r.Endpoint = last.Endpoint
+	if r.Outcome == Answered {
+		r.Seconds = last.at.Sub(begin).Seconds()
+	}
+	if r.Outcome == Silent && last.Outcome == dataplane.Refused && last.Protocol == model.UDP { // clients are not told
+		r.Outcome = Refused
+	}
 }
 
 // await waits until something happened to a socket, and returns what if it is an error.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/dataplane"
 	"sluice/internal/kernel/netns/netnstest"
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
@@ -64,7 +65,7 @@ func TestAttempts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.to+tt.protocol.String(), func(t *testing.T) {
-			r := run(t.Context(), Attempt{To: netip.MustParseAddrPort(tt.to), Protocol: tt.protocol, From: from}, ns.FD())
+			r := new(Runner).run(t.Context(), Attempt{To: netip.MustParseAddrPort(tt.to), Protocol: tt.protocol, From: from}, ns.FD())
 			r.Compare(verdict.Works)
 			endpoint := ""
 			if r.Endpoint.IsValid() {
@@ -72,6 +73,62 @@ func TestAttempts(t *testing.T) {
 			}
 			if r.Outcome != tt.want || endpoint != tt.endpoint || !strings.Contains(r.Meaning, tt.meaning) || r.Expected != (tt.want == Answered) {
 				t.Errorf("%s: %s (expected: %v)\nwant %s by %q: %s", r, r.Meaning, r.Expected, tt.want, tt.endpoint, tt.meaning)
+			}
+		})
+	}
+}
+
+// A connection that the proxy accepts is answered once an endpoint has taken it, and by nobody
+// before.
+func TestAttemptsThatTheProxyRelays(t *testing.T) {
+	endpoint := netip.MustParseAddrPort("10.244.1.1:8080")
+	tests := []struct {
+		name     string
+		outcomes []dataplane.Outcome // of the attempts of the proxy
+		reset    bool                // at the end
+		want     Outcome
+		meaning  string
+	}{
+		{"taken", []dataplane.Outcome{dataplane.Refused, dataplane.Accepted}, false, Answered, "as predicted"},
+		{"taken, and reset by the endpoint", []dataplane.Outcome{dataplane.Accepted}, true, Answered, "as predicted"},
+		{"refused", []dataplane.Outcome{dataplane.Refused}, true, Refused, "the packet reached 10.244.1.1:8080, which refused it"},
+		{"not answered", []dataplane.Outcome{dataplane.Unanswered}, true, Silent, "sent to 10.244.1.1:8080, and nothing came back"},
+		{"not answered yet", []dataplane.Outcome{dataplane.Unanswered}, false, Silent, "sent to 10.244.1.1:8080, and nothing came back"},
+		{"not tried", nil, true, Refused, "the proxy took the connection and ended it"},
+		{"not tried yet", nil, false, Silent, "has not tried an endpoint yet"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var u Runner
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				t.Cleanup(func() { conn.Close() })
+				for _, o := range tt.outcomes {
+					u.Tried(dataplane.Attempt{Client: conn.RemoteAddr().(*net.TCPAddr).AddrPort(), Endpoint: endpoint, Protocol: model.TCP, Outcome: o})
+				}
+				if tt.reset {
+					_, _ = conn.(*net.TCPConn).SetLinger(0), conn.Close()
+				}
+			}()
+			r := u.run(t.Context(), Attempt{To: l.Addr().(*net.TCPAddr).AddrPort(), Protocol: model.TCP, Relayed: true}, 0)
+			l.Close()
+			<-over
+			r.Compare(verdict.Works)
+			if r.Outcome != tt.want || !strings.Contains(r.Meaning, tt.meaning) || r.Endpoint.IsValid() != (len(tt.outcomes) > 0) {
+				t.Errorf("%s: %s\nwant %s: %s", r, r.Meaning, tt.want, tt.meaning)
+			}
+			if len(u.listening) > 0 {
+				t.Error("it is listened on")
 			}
 		})
 	}

@@ -27,6 +27,6 @@ func Open(string) (Namespace, error) { return Namespace{}, errElsewhere }
 func Having(netip.Addr) (Namespace, error) { return Namespace{}, errElsewhere }
 
 // Run says that it is not possible.
-func Run(_ context.Context, a Attempt) *Result {
+func (*Runner) Run(_ context.Context, a Attempt) *Result {
 	return &Result{Outcome: Untried, From: a.From.String(), To: a.To, Protocol: a.Protocol.String(), Error: errElsewhere.Error()}
 }

@@ -126,7 +126,7 @@ func (w *fixture) wantReply(ip netip.Addr, port uint16, want reply) {
 }
 
 func ask(at netip.AddrPort) reply {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Scaled(testkit.Patience)}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Scaled(testkit.Timeout)}
 	response, err := client.Get("http://" + at.String() + "/any/path")
 	if err != nil {
 		if strings.Contains(err.Error(), "connection refused") {

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,9 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/base/backoff"
 	"sluice/internal/base/httpserver"
-	"sluice/internal/testkit"
 )
 
 func TestIPv6SocketsLeaveIPv4Alone(t *testing.T) {
@@ -60,32 +57,6 @@ func TestEndlessHeaderIsRefused(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %s", response.Status)
-	}
-}
-
-func TestRetriesBackOff(t *testing.T) {
-	now := time.Unix(1000, 0)
-	srv := &server{}
-	for _, want := range []time.Duration{backoff.First, 2 * backoff.First} {
-		srv.failed(logr.Discard(), errors.New("taken"), now)
-		if got := srv.tries.Next().Sub(now); got != want {
-			t.Errorf("the next try is after %v, want %v", got, want)
-		}
-	}
-	srv.succeeded(logr.Discard())
-	if !srv.tries.Due(now) {
-		t.Error("a success does not end the pause")
-	}
-}
-
-func TestNewReasonIsReported(t *testing.T) {
-	var log testkit.Journal
-	srv := &server{}
-	for _, reason := range []string{"taken", "taken", "gone", "gone", "taken"} {
-		srv.failed(log.Logger(), errors.New(reason), time.Now())
-	}
-	if lines := log.With("Cannot listen"); len(lines) != 3 {
-		t.Errorf("reports %q, want three", lines)
 	}
 }
 

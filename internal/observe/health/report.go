@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/observe/verdict"
 )
 
 // report is the health of the proxy. Cloud providers, kubelets and dashboards
@@ -58,9 +59,11 @@ func (r report) write(w http.ResponseWriter, good bool) int {
 // they may: this process has programmed everything once, or found it in the kernel, and the
 // kernel follows. A proxy that was ready stays so while the API server is away, which is no
 // fault of this version, and on a node that leaves.
-func (p *Proxy) notReady() string {
-	v, s := p.Verdict(), p.Status()
-	if v.Word.Ready() && !s.Behind(p.Clock.Now()) {
+func (p *Proxy) notReady() string { return NotReady(p.Verdict(), p.Status(), p.Clock.Now()) }
+
+// NotReady is what /readyz says of a proxy.
+func NotReady(v verdict.Proxy, s engine.Summary, now time.Time) string {
+	if v.Word.Ready() && !s.Behind(now) {
 		return ""
 	}
 	return v.Why

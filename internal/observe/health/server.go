@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/go-logr/logr"
 
@@ -28,24 +27,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	answer{serviceName(s.service), int(s.localEndpoints.Load()), s.healthy()}.write(w)
 }
 
-// failed schedules the next try, and reports whether the reason is new.
-func (s *server) failed(log logr.Logger, err error, now time.Time) (news bool) {
-	pause, news := s.tries.Fail(err, now)
-	if news {
-		log.Error(err, "Cannot listen on a health check node port", "service", s.service.String(),
-			"address", s.at.String(), "remedy", remedy(err), "retry", pause)
-		return true
-	}
-	log.V(1).Info("Still cannot listen on a health check node port", "service", s.service.String(),
-		"address", s.at.String(), "failures", s.tries.Failures(), "retry", pause)
-	return false
+func (s *server) log(to logr.Logger) logr.Logger {
+	return to.WithValues("service", s.service.String(), "address", s.at.String())
 }
 
 func (s *server) succeeded(log logr.Logger) {
 	if s.tries.Failures() == 0 {
 		log = log.V(1)
 	}
-	log.Info("Listening on a health check node port", "service", s.service.String(), "address", s.at.String())
+	s.log(log).Info("Listening on a health check node port")
 	s.tries.Succeed()
 }
 

@@ -192,7 +192,7 @@ func (s *Services) open(ctx context.Context) {
 
 // fail schedules a retry, and calls failed if the reason is new.
 func (s *Services) fail(srv *server, err error) {
-	if news := srv.failed(s.log, err, s.clock.Now()); news {
+	if srv.tries.Log(srv.log(s.log), err, s.clock.Now(), "listen on a health check node port", remedy(err)) {
 		s.failed(srv.service, err)
 	}
 }
@@ -205,7 +205,7 @@ func (s *Services) close(srv *server) {
 	}
 	srv.listener = nil
 	l.release()
-	s.log.V(1).Info("Stopped listening on a health check node port", "service", srv.service.String(), "address", srv.at.String())
+	srv.log(s.log).V(1).Info("Stopped listening on a health check node port")
 	s.draining.Go(func() { l.drain(s.grace) })
 }
 

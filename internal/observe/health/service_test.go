@@ -194,7 +194,7 @@ func TestConnectionsEndWithTheService(t *testing.T) {
 
 	w.set([]netip.Addr{here})
 	w.wantReply(here, port, refused)
-	if err := conn.SetReadDeadline(testkit.Deadline(testkit.Patience)); err != nil {
+	if err := conn.SetReadDeadline(testkit.Deadline(testkit.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	var timeout net.Error
@@ -207,7 +207,7 @@ func TestRequestInProgressIsCompleted(t *testing.T) {
 	var slow atomic.Bool
 	asked, finish := make(chan struct{}), make(chan struct{})
 	w := newFixture(t, func(w *fixture) {
-		w.services.grace = testkit.Patience
+		w.services.grace = testkit.Timeout
 		w.healthy = func() bool {
 			if slow.Load() {
 				close(asked)

@@ -235,6 +235,9 @@ func poolsOf(frontends []*plan.Frontend) pools {
 		}
 	}
 	for _, f := range frontends {
+		if f.IsRange() { // it has the endpoints of the port that it extends
+			continue
+		}
 		for _, r := range f.Routes() {
 			add(r.Endpoints, used)
 		}
@@ -287,7 +290,7 @@ func changes(was, is []*plan.Frontend) string {
 func differences(a, b *plan.Frontend) (out []string) {
 	for _, field := range a.Differences(b) {
 		switch field {
-		case plan.EndpointsField, plan.OutsideField, plan.AlsoServingField, plan.ProxyField, plan.MasqueradeCauseField:
+		case plan.EndpointsField, plan.OutsideField, plan.AlsoServingField, plan.EjectedField, plan.ReleasedField, plan.ProxyField, plan.MasqueradeCauseField:
 		default:
 			out = append(out, field.Text())
 		}

@@ -186,7 +186,7 @@ func (w *fixture) want(protocol model.Protocol, ip netip.Addr, port uint16, want
 
 // ask returns what is answered, or how that failed.
 func ask(protocol model.Protocol, at netip.AddrPort) string {
-	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), testkit.Scaled(testkit.Patience))
+	conn, err := net.DialTimeout(strings.ToLower(protocol.String()), at.String(), testkit.Scaled(testkit.Timeout))
 	if err != nil {
 		return failure(err)
 	}

@@ -207,7 +207,7 @@ func (n *NodePorts) set(ctx context.Context, key plan.Key, f *plan.Frontend) {
 	}
 	for _, ip := range n.settings.LoopbackAddrs(key.Family()) {
 		at := listenAddr{netip.AddrPortFrom(ip, key.Port), key.Protocol}
-		if f == nil {
+		if f == nil || !f.Admits(ip) {
 			n.remove(at)
 			continue
 		}
@@ -234,7 +234,7 @@ func (n *NodePorts) newRelay(ctx context.Context, at listenAddr) *relay.Relay {
 // try gives a port its route, which may make it listen.
 func (n *NodePorts) try(p *port) {
 	listened := p.relay.Listening()
-	err := p.relay.Set(p.frontend.Route, p.frontend.Serves, time.Duration(p.frontend.Affinity)*time.Second)
+	err := p.relay.Set(n.settings.LoopbackRoute(p.frontend), p.frontend.Serves, time.Duration(p.frontend.Affinity)*time.Second)
 	n.count(p, listened)
 	if err == nil {
 		delete(n.failing, p.listenAddr)

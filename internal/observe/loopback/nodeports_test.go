@@ -255,3 +255,30 @@ func TestOnlyChangedPortsAreUpdated(t *testing.T) {
 	w.want(model.TCP, here, port+1, refused)
 	w.want(model.TCP, here, port, "one")
 }
+
+// A node port whose source ranges do not admit the node is not served.
+func TestSourceRangesShutOutTheNode(t *testing.T) {
+	w := newFixture(t)
+	w.serveOn(here)
+	shut := nodePort(web, model.IPv4, freePort(t), model.TCP, endpoint(t, "a", model.TCP, there))
+	shut.Filtered = true
+	open := *shut
+	open.Sources = []netip.Prefix{netip.PrefixFrom(here, 32)}
+	w.set(&open)
+	w.want(model.TCP, here, shut.Key.Port, "a")
+	w.set(shut)
+	w.want(model.TCP, here, shut.Key.Port, refused)
+}
+
+// Under policy Local endpoints on the node count, if the settings say so.
+func TestTrafficPolicyIsFollowed(t *testing.T) {
+	w := newFixture(t)
+	w.serveOn(here)
+	f := nodePort(web, model.IPv4, freePort(t), model.TCP, endpoint(t, "elsewhere", model.TCP, there))
+	f.Outside = &plan.Route{Local: true, Empty: plan.Refusal{Verdict: plan.Drop, Cause: plan.NoLocalEndpoints}}
+	w.set(f)
+	w.want(model.TCP, here, f.Key.Port, "elsewhere")
+	w.locked(func() { w.desired.Settings.LoopbackLocal = true })
+	w.ports.Committed(&engine.Commit{Change: &plan.Change{Settings: &plan.Settings{LoopbackIPs: []netip.Addr{here}, LoopbackLocal: true}}})
+	w.want(model.TCP, here, f.Key.Port, refused)
+}

@@ -46,7 +46,7 @@ func (h *hit) text() string {
 }
 
 // advise finds the chains that drop packets to Services, or may.
-func advise(chains []chain, paths map[Path]struct{}) (out []model.Problem) {
+func advise(chains []chain, paths map[Path]struct{}, idle func(string) bool) (out []model.Problem) {
 	for i := range chains {
 		c := &chains[i]
 		var sure, doubtful hit
@@ -55,6 +55,7 @@ func advise(chains []chain, paths map[Path]struct{}) (out []model.Problem) {
 				if !c.meets(p, l) {
 					continue
 				}
+				l.packet.idle = idle
 				f, certain := c.fate(l.packet)
 				switch {
 				case f == passes:

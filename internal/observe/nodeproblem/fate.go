@@ -1,6 +1,10 @@
 package nodeproblem
 
-import "sluice/internal/model"
+import (
+	"net/netip"
+
+	"sluice/internal/model"
+)
 
 // truth is whether something is so.
 type truth int8
@@ -33,7 +37,24 @@ type packet struct {
 	state       uint32
 	translated  truth // the destination of the connection is another one than the client's
 	masqueraded bool
+	// endpoint and protocol are what the packets of the connection have at a side of their
+	// headers; not valid if any endpoint is meant.
+	side     side
+	endpoint netip.AddrPort
+	protocol model.Protocol
+	// idle reports whether nothing can come in, or go out, through an interface; nil if that is
+	// not known.
+	idle func(name string) bool
 }
+
+// side is where the headers of packets have the endpoint.
+type side uint8
+
+const (
+	neither side = iota
+	source
+	destination
+)
 
 // condition is part of what a rule asks of packets.
 type condition func(*packet) truth
@@ -45,7 +66,13 @@ func unclear(*packet) truth { return maybe }
 type rule struct {
 	conditions []condition
 	action     action
+	rules      []rule // those to follow
+	last       bool   // the rules behind it are not met after those
+	particular bool   // a condition is about addresses or ports
 }
+
+// asks adds a condition.
+func (r *rule) asks(c condition) { r.conditions = append(r.conditions, c) }
 
 // action is what a rule does with packets that meet its conditions.
 type action uint8
@@ -54,8 +81,9 @@ const (
 	goOn   action = iota // the next rule
 	accept               // the chain is done
 	drop                 // or reject
-	leave                // the policy decides
-	decide               // another chain or program decides
+	leave                // the chain that led here goes on, or the policy decides
+	follow               // the rules of another chain
+	decide               // another program decides, or a chain that was not read
 )
 
 // matches reports whether the rule applies to a packet.
@@ -78,6 +106,8 @@ type chain struct {
 	priority int32
 	drops    bool // the policy is drop
 	rules    []rule
+	// particular says that a rule asks for addresses or ports, so that endpoints may differ.
+	particular bool
 }
 
 // fate is what a chain does with a packet.
@@ -96,30 +126,95 @@ const dstnat = -100
 // packets, and may drop this one, do not count: firewalls are there to drop some.
 func (c *chain) fate(p packet) (f fate, certain bool) {
 	if c.hook == output && c.priority <= dstnat && p.translated == yes {
-		p.translated = maybe
+		p.translated, p.side = maybe, neither
 	}
-	certain = true // no earlier rule may have accepted it
-	for i := range c.rules {
-		r := &c.rules[i]
-		does, how := r.action, ruleDrops
-		if does == leave {
-			does, how = accept, policyDrops
-			if c.drops {
-				does = drop
-			}
-		}
-		switch is := r.matches(&p); {
-		case is == no || does == goOn:
-		case does == decide, does == accept && is == maybe:
-			certain = false
-		case does == accept:
-			return passes, true
-		case is == yes:
-			return how, certain
-		}
+	w := walk{packet: &p, drops: c.drops, certain: true}
+	switch w.through(c.rules, true) {
+	case accepted:
+		return passes, true
+	case dropped:
+		return ruleDrops, w.certain
 	}
 	if c.drops {
-		return policyDrops, certain
+		return policyDrops, w.certain
 	}
 	return passes, true
+}
+
+// walk is the way of a packet through a base chain, and the chains that it leads to.
+type walk struct {
+	packet  *packet
+	drops   bool // the policy is drop
+	certain bool // no rule so far may have accepted it
+}
+
+// end is how a chain ends for a packet.
+type end uint8
+
+const (
+	returned end = iota // to the chain that led to it, or to the policy
+	accepted
+	dropped
+)
+
+// through follows the rules of a chain.
+func (w *walk) through(rules []rule, base bool) end {
+	left := false // the packet may have returned already
+	for i := range rules {
+		r := &rules[i]
+		is := r.matches(w.packet)
+		if is == no {
+			continue
+		}
+		does := r.action
+		switch {
+		case does == decide, does == accept && is == maybe:
+			w.certain = false
+		case does == leave && is == yes:
+			return returned
+		case does == leave && !base:
+			left = true
+		case does == leave:
+			w.certain = w.certain && w.drops
+		case does == follow && is == maybe:
+			other := walk{packet: w.packet, certain: true}
+			if ends := other.through(r.rules, false); ends == accepted || !other.certain {
+				w.certain = false
+			}
+			if r.last && base {
+				w.certain = w.certain && w.drops
+			}
+			left = left || r.last && !base
+		case does == follow:
+			switch ends := w.through(r.rules, false); {
+			case ends == accepted:
+				does = accept
+			case ends == dropped:
+				does = drop
+			case r.last:
+				return returned
+			}
+		}
+		switch {
+		case is != yes || does != accept && does != drop:
+			continue
+		case left: // what has not returned is accepted or dropped
+			w.certain = w.certain && does == drop
+			return returned
+		case does == accept:
+			return accepted
+		}
+		return dropped
+	}
+	return returned
+}
+
+// particular reports whether endpoints may differ for rules.
+func particular(rules []rule) bool {
+	for i := range rules {
+		if rules[i].particular || particular(rules[i].rules) {
+			return true
+		}
+	}
+	return false
 }

@@ -17,6 +17,9 @@ type Path struct {
 	Own bool
 	// Masqueraded says that the endpoint sees the node's address.
 	Masqueraded bool
+	// To is the endpoint, and Protocol its; if To is not valid the path is to all of them.
+	To       netip.AddrPort
+	Protocol model.Protocol
 }
 
 // Via is who sends a connection to its endpoint.
@@ -95,6 +98,8 @@ type Obstacle struct {
 	Kind   Kind
 	Why    string // in a few words
 	Remedy string
+	// Partial says that some connections are answered nevertheless.
+	Partial bool
 }
 
 // Kind is the kind of an Obstacle. Kinds are part of interfaces and never change.
@@ -104,6 +109,8 @@ type Kind string
 const (
 	ForwardingOff Kind = "forwarding-off" // the kernel forwards no packets
 	Firewall      Kind = "firewall"       // a chain of another program drops them
+	NoRoute       Kind = "no-route"       // the kernel does not know the way to the endpoint
+	ConntrackFull Kind = "conntrack-full" // the kernel has no room for new connections
 )
 
 // leg is a hook that the packets of a path pass, and what they are there.
@@ -127,13 +134,18 @@ var (
 
 // legs returns the hooks at which other programs' chains meet the packets of a path.
 func (p Path) legs() []leg {
-	first := packet{family: p.Family, state: stateNew, translated: yes, masqueraded: p.Masqueraded}
-	reply := packet{family: p.Family, state: stateEstablished, translated: yes, masqueraded: p.Masqueraded}
-	if p.Via == ViaBalancer { // which keeps its own tables
-		first.translated, reply.translated = maybe, maybe
-	}
+	first := packet{family: p.Family, state: stateNew, translated: yes, masqueraded: p.Masqueraded, side: destination, endpoint: p.To, protocol: p.Protocol}
+	reply := first
+	reply.state, reply.side = stateEstablished, source
 	second := first // from the proxy to the endpoint
 	second.translated = no
+	switch p.Via {
+	case ViaBalancer: // which keeps its own tables, and translates where other chains may come before or after it
+		first.translated, reply.translated = maybe, maybe
+		first.side, reply.side = neither, neither
+	case ViaProxy:
+		first.side = neither
+	}
 	accept := acceptTranslated
 	if p.Via == ViaBalancer {
 		accept = acceptNew
@@ -153,7 +165,9 @@ func (p Path) legs() []leg {
 	case p.Own:
 		legs = append(legs, leg{input, first, p.Via == ViaBalancer, accept}, leg{output, reply, false, acceptEstablished})
 	case p.Via == ViaBalancer:
-		legs = append(legs, leg{input, first, true, accept}, leg{output, first, true, accept}, leg{forward, reply, false, acceptEstablished})
+		translated := first
+		translated.side = destination
+		legs = append(legs, leg{input, first, true, accept}, leg{output, translated, true, accept}, leg{forward, reply, false, acceptEstablished})
 	default:
 		legs = append(legs, leg{forward, first, true, accept}, leg{forward, reply, true, accept})
 	}

@@ -1,9 +1,7 @@
 package nodeproblem
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -22,6 +20,8 @@ type reader struct {
 	// some if accepts is set.
 	ours    func(chain string) bool
 	accepts bool
+
+	followed int // chains of nftables that rules led to
 }
 
 // attempts is how often tables are read again because others changed them meanwhile.
@@ -30,7 +30,7 @@ const attempts = 5
 // nftables reads those of nftables, also those that iptables-nft has there.
 func (r *reader) nftables(ctx context.Context, conn *nft.Conn) (all []chain, err error) {
 	for range attempts {
-		all, err = nil, nil
+		all, err, r.followed = nil, nil, 0
 		for _, family := range []nft.Family{nft.IP, nft.IP6, nft.INet} {
 			some, ferr := r.nftFamily(ctx, conn, family)
 			all, err = append(all, some...), errors.Join(err, ferr)
@@ -58,11 +58,12 @@ func (r *reader) nftFamily(ctx context.Context, conn *nft.Conn, family nft.Famil
 		if t.Dormant {
 			continue
 		}
+		reading := nftTable{reader: r, conn: conn, table: t, chains: map[string][]rule{}}
 		for _, ch := range base[t.Name] {
 			if h := hook(ch.Hook); h != input && h != forward && h != output {
 				continue
 			}
-			rules, err := conn.Expressions(ctx, t, ch.Name)
+			rules, err := reading.read(ctx, ch.Name)
 			if errors.Is(err, unix.ENOENT) { // it is gone
 				continue
 			}
@@ -70,13 +71,63 @@ func (r *reader) nftFamily(ctx context.Context, conn *nft.Conn, family nft.Famil
 				return all, err
 			}
 			c := describe(t, base[t.Name], ch)
-			for _, exprs := range rules {
-				c.rules = append(c.rules, r.nftRules(ctx, conn, t, exprs)...)
-			}
+			c.rules, c.particular = rules, particular(rules)
 			all = append(all, c)
 		}
 	}
 	return all, nil
+}
+
+// nftTable reads a table of nftables.
+type nftTable struct {
+	*reader
+	conn   *nft.Conn
+	table  nft.Table
+	chains map[string][]rule      // those that were read
+	sets   map[string]nft.SetInfo // nil before they were read
+}
+
+// read reads a chain.
+func (t *nftTable) read(ctx context.Context, chain string) ([]rule, error) {
+	if rules, known := t.chains[chain]; known {
+		return rules, nil
+	}
+	exprs, err := t.conn.Expressions(ctx, t.table, chain)
+	if err != nil {
+		return nil, err
+	}
+	var rules []rule
+	for _, e := range exprs {
+		some, err := t.rules(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, some...)
+	}
+	t.chains[chain] = rules
+	return rules, nil
+}
+
+// maxFollowed is how many chains that rules lead to are read at a time. Few firewalls need as
+// many for packets to Services, and those with a chain for each pod are not worth the time.
+const maxFollowed = 64
+
+// follow has a rule of nftables lead to a chain.
+func (t *nftTable) follow(ctx context.Context, out *rule, to string, last bool) (err error) {
+	if t.jump(out, to); out.action != decide {
+		return nil
+	}
+	if _, known := t.chains[to]; !known {
+		if t.followed == maxFollowed {
+			return nil
+		}
+		t.followed++
+	}
+	if out.rules, err = t.read(ctx, to); err != nil {
+		return err
+	}
+	out.action, out.last = follow, last
+	return nil
 }
 
 // describe returns a chain of nftables without its rules. A table whose base chains all have
@@ -117,31 +168,49 @@ func (r *reader) legacy() (all []chain, err error) {
 }
 
 func (r *reader) legacyTable(f model.Family, table string, t *xtables.Table) (all []chain) {
+	reading := legacyTable{r, t, map[string][]rule{}}
 	for _, h := range []hook{input, forward, output} {
 		name := xtables.BuiltinChains[h]
 		drops, exists := t.Builtin[name]
 		if !exists {
 			continue
 		}
-		c := chain{
+		rules := reading.read(name)
+		all = append(all, chain{
 			command: iptables.Command(f) + "-legacy", table: table, name: name, families: []model.Family{f}, hook: h, drops: drops,
-		}
-		for i := range t.Rules {
-			if t.Rules[i].Chain == name {
-				c.rules = append(c.rules, r.legacyRule(&t.Rules[i]))
-			}
-		}
-		all = append(all, c)
+			rules: rules, particular: particular(rules),
+		})
 	}
 	return all
 }
 
-func (r *reader) legacyRule(from *xtables.Rule) (out rule) {
+// legacyTable interprets a table of legacy iptables.
+type legacyTable struct {
+	*reader
+	table  *xtables.Table
+	chains map[string][]rule // those that were interpreted
+}
+
+func (t *legacyTable) read(chain string) []rule {
+	if rules, known := t.chains[chain]; known {
+		return rules
+	}
+	var rules []rule
+	for i := range t.table.Rules {
+		if r := &t.table.Rules[i]; r.Chain == chain {
+			rules = append(rules, t.rule(r))
+		}
+	}
+	t.chains[chain] = rules
+	return rules
+}
+
+func (t *legacyTable) rule(from *xtables.Rule) (out rule) {
 	if !from.AnyPacket {
-		out.conditions = append(out.conditions, unclear)
+		out.header(&from.Header)
 	}
 	for _, m := range from.Matches {
-		out.conditions = append(out.conditions, match(m.Name, m.Info))
+		out.match(m.Name, m.Revision, m.Info)
 	}
 	switch {
 	case from.Accepts:
@@ -151,18 +220,20 @@ func (r *reader) legacyRule(from *xtables.Rule) (out rule) {
 	case from.Returns:
 		out.action = leave
 	case from.Jump != "":
-		r.jump(&out, from.Jump)
+		if t.jump(&out, from.Jump); out.action == decide {
+			out.action, out.rules, out.last = follow, t.read(from.Jump), from.Goto
+		}
 	default:
 		out.action = target(from.Target.Name)
 	}
 	return out
 }
 
-// jump completes a rule that leads into another chain.
+// jump completes a rule that leads into a chain of kube-proxy; another chain decides.
 func (r *reader) jump(out *rule, to string) {
 	switch {
 	case to == iptables.ForwardChain && r.accepts:
-		out.conditions = append(out.conditions, func(p *packet) truth {
+		out.asks(func(p *packet) truth {
 			if p.state == stateEstablished {
 				return yes
 			}
@@ -185,239 +256,4 @@ func target(name string) action {
 		return goOn
 	}
 	return decide
-}
-
-// struct xt_conntrack_mtinfo3 of linux/netfilter/xt_conntrack.h.
-const (
-	conntrackFlagsAt  = 146 // what is matched
-	conntrackInvertAt = 148 // what of it is inverted
-	conntrackStateAt  = 150
-	conntrackState    = 1 << 0 // a flag
-	conntrackSNAT     = 1 << 6 // a state, beside those of ct state
-	conntrackDNAT     = 1 << 7
-)
-
-// match returns what a match of iptables asks.
-func match(name string, info []byte) condition {
-	at := func(offset int) uint16 { return binary.NativeEndian.Uint16(info[offset:]) }
-	switch {
-	case name == "comment":
-		return func(*packet) truth { return yes }
-	case name != "conntrack" || len(info) < conntrackStateAt+2 || at(conntrackFlagsAt) != conntrackState:
-		return unclear
-	}
-	states, inverted := uint32(at(conntrackStateAt)), at(conntrackInvertAt) != 0
-	return func(p *packet) truth {
-		is := truthOf(states&p.state != 0)
-		if states&conntrackDNAT != 0 {
-			is = max(is, p.translated)
-		}
-		if states&conntrackSNAT != 0 {
-			is = max(is, maybe)
-		}
-		if inverted {
-			is = is.not()
-		}
-		return is
-	}
-}
-
-// nftRules interprets a rule of nftables. One with a map of verdicts for states of connections
-// is as many rules.
-func (r *reader) nftRules(ctx context.Context, conn *nft.Conn, t nft.Table, exprs []nft.Expr) []rule {
-	var out rule
-	var value loaded
-	for _, e := range exprs {
-		switch e.Kind {
-		case "counter", "log":
-		case "ct", "meta":
-			if e.Loads { // otherwise it sets something
-				value = loaded{kind: e.Kind, key: e.Key}
-			}
-		case "bitwise":
-			value.mask, value.masked = e.Mask, true
-		case "cmp":
-			out.conditions = append(out.conditions, value.compared(e.Op, e.Data))
-		case "lookup":
-			elements, ok := readStates(ctx, conn, t, e, value)
-			if ok && e.Decides {
-				return r.verdicts(&out, elements)
-			}
-			if e.Decides {
-				out.action = decide
-				return []rule{out}
-			}
-			out.conditions = append(out.conditions, memberOf(elements, ok, e.Inverted))
-		case "match":
-			out.conditions = append(out.conditions, match(e.Name, e.Info))
-		case "target":
-			out.action = target(e.Name)
-		case "reject":
-			out.action = drop
-		case "queue":
-			out.action = decide
-		case "immediate":
-			r.verdict(&out, e.Verdict)
-		default:
-			value = loaded{}
-			out.conditions = append(out.conditions, unclear)
-		}
-	}
-	return []rule{out}
-}
-
-// verdict completes a rule that ends with a verdict; nil is none.
-func (r *reader) verdict(out *rule, v *nft.Verdict) {
-	if v == nil {
-		return
-	}
-	switch v.Code {
-	case nft.AcceptCode:
-		out.action = accept
-	case nft.DropCode:
-		out.action = drop
-	case nft.ReturnCode:
-		out.action = leave
-	case nft.JumpCode, nft.GotoCode:
-		r.jump(out, v.Chain)
-	}
-}
-
-// loaded is the value that a rule looks at.
-type loaded struct {
-	kind   string // of the expression that loaded it, "" if it is not interpreted
-	key    uint32
-	masked bool
-	mask   []byte
-}
-
-// Bits of ct status.
-const (
-	statusExpected  = 1 << 0
-	statusSeenReply = 1 << 1
-	statusDNAT      = 1 << 5
-)
-
-// compared returns the condition that the value is equal, or not, to some bytes.
-func (l loaded) compared(op uint32, with []byte) condition {
-	if op != unix.NFT_CMP_EQ && op != unix.NFT_CMP_NEQ {
-		return unclear
-	}
-	equal := l.equal(with)
-	if op == unix.NFT_CMP_NEQ {
-		return func(p *packet) truth { return equal(p).not() }
-	}
-	return equal
-}
-
-func (l loaded) equal(with []byte) condition {
-	switch {
-	case l.kind == "ct" && l.key == unix.NFT_CT_STATE && len(with) == 4:
-		return l.bits(with, func(p *packet) (uint32, uint32) { return p.state, ^uint32(0) })
-	case l.kind == "ct" && l.key == unix.NFT_CT_STATUS && len(with) == 4:
-		return l.bits(with, func(p *packet) (value, known uint32) {
-			known = statusExpected | statusSeenReply | statusDNAT
-			if p.state == stateEstablished {
-				value |= statusSeenReply
-			}
-			switch p.translated {
-			case yes:
-				value |= statusDNAT
-			case maybe:
-				known &^= statusDNAT
-			}
-			return value, known
-		})
-	case l.kind == "meta" && !l.masked:
-		return metaEqual(l.key, with)
-	}
-	return unclear
-}
-
-// bits returns the condition that a number with some known bits is equal to another.
-func (l loaded) bits(with []byte, of func(*packet) (value, known uint32)) condition {
-	mask := ^uint32(0)
-	if l.masked {
-		if len(l.mask) != 4 {
-			return unclear
-		}
-		mask = binary.NativeEndian.Uint32(l.mask)
-	}
-	want := binary.NativeEndian.Uint32(with)
-	return func(p *packet) truth {
-		value, known := of(p)
-		switch {
-		case (value^want)&mask&known != 0: // a known bit differs
-			return no
-		case mask&^known != 0:
-			return maybe
-		}
-		return yes
-	}
-}
-
-// metaEqual returns the condition that a property of the packet has a value.
-func metaEqual(key uint32, with []byte) condition {
-	switch key {
-	case unix.NFT_META_NFPROTO:
-		return func(p *packet) truth { return truthOf(bytes.Equal(with, []byte{byte(iptables.NFTFamily(p.family))})) }
-	case unix.NFT_META_L4PROTO: // Services have none of these
-		if bytes.Equal(with, []byte{unix.IPPROTO_ICMP}) || bytes.Equal(with, []byte{unix.IPPROTO_ICMPV6}) {
-			return func(*packet) truth { return no }
-		}
-	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
-		if name, _, ended := bytes.Cut(with, []byte{0}); ended && string(name) == "lo" {
-			return func(*packet) truth { return no }
-		}
-	case unix.NFT_META_IIF, unix.NFT_META_OIF:
-		if len(with) == 4 && binary.NativeEndian.Uint32(with) == loopbackIndex {
-			return func(*packet) truth { return no }
-		}
-	}
-	return unclear
-}
-
-// loopbackIndex is the number of the loopback device in every network namespace.
-const loopbackIndex = 1
-
-// readStates reads a set or map whose keys are states of connections; false if it is another.
-func readStates(ctx context.Context, conn *nft.Conn, t nft.Table, e nft.Expr, value loaded) (elements []nft.Element, ok bool) {
-	if value.kind != "ct" || value.key != unix.NFT_CT_STATE || value.masked {
-		return nil, false
-	}
-	err := conn.Elements(ctx, t, e.Set, func(e *nft.Element) error {
-		if len(e.Key) != 4 {
-			return unix.EINVAL // a concatenation
-		}
-		c := nft.Element{Key: bytes.Clone(e.Key)}
-		if e.Verdict != nil {
-			v := *e.Verdict
-			c.Verdict = &v
-		}
-		elements = append(elements, c)
-		return nil
-	})
-	return elements, err == nil
-}
-
-// memberOf returns the condition that the state of the connection is in a set.
-func memberOf(elements []nft.Element, known, inverted bool) condition {
-	if !known {
-		return unclear
-	}
-	var states uint32
-	for _, e := range elements {
-		states |= binary.NativeEndian.Uint32(e.Key)
-	}
-	return func(p *packet) truth { return truthOf((states&p.state != 0) != inverted) }
-}
-
-// verdicts returns a rule for each state in a map of verdicts.
-func (r *reader) verdicts(of *rule, elements []nft.Element) (rules []rule) {
-	for _, e := range elements {
-		out := rule{conditions: append(slices.Clone(of.conditions), memberOf([]nft.Element{e}, true, false)), action: decide}
-		r.verdict(&out, e.Verdict)
-		rules = append(rules, out)
-	}
-	return rules
 }

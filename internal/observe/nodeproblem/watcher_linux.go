@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,9 +47,15 @@ type Watcher struct {
 	conn    *nft.Conn  // nil before the first one
 	last    reading
 	full    bool // the connection tracking table was, at the last look
+	drops   rise // of packets for which it had no room
+	strays  rise // of packets that rp_filter dropped
 
 	mu              sync.Mutex
 	chains          []chain
+	particular      bool // endpoints may differ for them
+	links           links
+	routes          routes
+	noRoom          bool                  // the kernel drops packets because the connection tracking table is full
 	closed          map[model.Family]bool // those that the kernel does not forward
 	obstacles       map[Path]*Obstacle    // those that were asked for since the last look
 	settings, rules []model.Problem
@@ -63,6 +70,7 @@ type reading struct {
 	version        uint64
 	paths          map[Path]struct{}
 	native, legacy []chain
+	dead           []netip.Prefix // ranges without a route
 }
 
 // NewWatcher returns a Watcher that has not looked yet.
@@ -95,15 +103,19 @@ func (w *Watcher) Look(ctx context.Context) {
 	for _, f := range model.Families {
 		closed[f] = !sysctl.Forwards(w.sysctls(), f)
 	}
-	settings := slices.Concat(forwardingOff(closed, w.last.paths), w.conntrack())
+	room, noRoom := w.conntrack()
+	settings := slices.Concat(forwardingOff(closed, w.last.paths), room, w.reversePath())
 	chains := slices.Concat(w.last.native, w.last.legacy)
-	rules := advise(chains, w.last.paths)
+	links := links{}
+	rules := advise(chains, w.last.paths, links.idle)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil && (w.err == nil || w.err.Error() != err.Error()) {
 		w.Logger.V(1).Info("Cannot see all rules of other programs", "reason", err.Error())
 	}
 	w.err, w.chains, w.closed, w.obstacles = err, chains, closed, map[Path]*Obstacle{}
+	w.links, w.noRoom, w.routes = links, noRoom, routes{w.last.dead, map[netip.Addr]bool{}}
+	w.particular = slices.ContainsFunc(chains, func(c chain) bool { return c.particular })
 	w.settings, w.rules = settings, rules
 }
 
@@ -130,6 +142,9 @@ func (w *Watcher) Blocked(p Path) *Obstacle {
 	if w.obstacles == nil {
 		return nil
 	}
+	if !w.particular && !w.routes.doubtful(p.To.Addr()) {
+		p.To, p.Protocol = netip.AddrPort{}, 0
+	}
 	o, known := w.obstacles[p]
 	if !known {
 		o = w.blocked(p)
@@ -140,7 +155,10 @@ func (w *Watcher) Blocked(p Path) *Obstacle {
 
 func (w *Watcher) blocked(p Path) *Obstacle {
 	if w.closed[p.Family] && p.forwarded() {
-		return &Obstacle{ForwardingOff, fmt.Sprintf("this node forwards no %s packets", p.Family), forwardingRemedy(p.Family)}
+		return &Obstacle{Kind: ForwardingOff, Why: fmt.Sprintf("this node forwards no %s packets", p.Family), Remedy: forwardingRemedy(p.Family)}
+	}
+	if to := p.To.Addr(); w.routes.lost(to) {
+		return &Obstacle{Kind: NoRoute, Why: fmt.Sprintf("this node has no route to %s", to), Remedy: noRouteRemedy}
 	}
 	for _, l := range p.legs() {
 		for i := range w.chains {
@@ -148,10 +166,14 @@ func (w *Watcher) blocked(p Path) *Obstacle {
 			if !c.meets(p, l) {
 				continue
 			}
+			l.packet.idle = w.links.idle
 			if f, certain := c.fate(l.packet); f != passes && certain {
-				return &Obstacle{Firewall, "dropped by " + c.String(), c.remedy([]remedy{l.accept})}
+				return &Obstacle{Kind: Firewall, Why: "dropped by " + c.String(), Remedy: c.remedy([]remedy{l.accept})}
 			}
 		}
+	}
+	if w.noRoom {
+		return &Obstacle{Kind: ConntrackFull, Why: "the kernel drops new connections: its table of them is full", Remedy: roomRemedy, Partial: true}
 	}
 	return nil
 }
@@ -177,6 +199,7 @@ func (w *Watcher) readAll(ctx context.Context) (err error) {
 	if !w.WithoutNFTables {
 		err = w.readNFT(ctx)
 	}
+	w.last.dead = readRoutes()
 	legacy, lerr := w.reader.legacy()
 	if lerr == nil {
 		w.last.legacy = legacy
@@ -210,22 +233,88 @@ const (
 	roomAgain  = 80
 )
 
-// conntrack finds out whether there is room for new connections.
-func (w *Watcher) conntrack() []model.Problem {
+// noRouteRemedy is what to do if there is no route.
+const noRouteRemedy = "see what ip route get ADDRESS says: if the pod exists, its network plugin has not set up the route to it; if it does not, its EndpointSlice is out of date"
+
+// roomRemedy is what to do if there is no room.
+const roomRemedy = "set conntrack.maxPerCore (--conntrack-max-per-core) higher, or run sysctl -w net.netfilter.nf_conntrack_max=N; conntrack -L shows whose connections they are"
+
+// noRoomTime is for how long a dropped packet counts. Clients repeat theirs after up to 4 s.
+const noRoomTime = 10 * time.Second
+
+// conntrack finds out whether there is room for new connections, or even the kernel drops them.
+func (w *Watcher) conntrack() (problems []model.Problem, drops bool) {
+	count, err := sysctl.ConntrackDrops(w.sysctls())
+	drops = err == nil && w.drops.see(count, 1, noRoomTime, w.Clock.Now())
 	now, most, err := sysctl.Connections(w.sysctls())
 	if err != nil || most == 0 { // not loaded, or without a limit
 		w.full = false
-		return nil
+		return nil, false
 	}
 	used := now * 100 / most
 	if w.full = used >= nearlyFull || w.full && used >= roomAgain; !w.full {
-		return nil
+		return nil, false
 	}
 	return []model.Problem{{
 		Object: model.Object{Kind: "Connection tracking"}, Field: "nf_conntrack_max",
 		Reason: fmt.Sprintf("the table of at most %d connections is full, or nearly: the kernel drops the packets of connections that do not fit", most),
-		Remedy: fmt.Sprintf("set conntrack.maxPerCore (--conntrack-max-per-core) higher, or run sysctl -w net.netfilter.nf_conntrack_max=%d; conntrack -L shows whose connections they are", 2*most),
-	}}
+		Remedy: strings.Replace(roomRemedy, "=N", fmt.Sprint("=", 2*most), 1),
+	}}, drops
+}
+
+// Packets that rp_filter drops count from a few in a minute on, until none was dropped for some
+// minutes: strays and spoofed ones come to every node.
+const (
+	fewStrays = 5
+	strayTime = 5 * time.Minute
+)
+
+// reversePath finds out whether the kernel drops packets because of where they come from.
+func (w *Watcher) reversePath() []model.Problem {
+	dropped, err := sysctl.ReversePathDrops(w.sysctls())
+	if err != nil || !w.strays.see(dropped, fewStrays, strayTime, w.Clock.Now()) {
+		return nil
+	}
+	strict, err := sysctl.StrictReversePath(w.sysctls())
+	if err != nil || len(strict) == 0 {
+		return nil
+	}
+	return []model.Problem{strictReversePath(strict, "drops packets")}
+}
+
+// strictReversePath says what rp_filter does.
+func strictReversePath(on []string, does string) model.Problem {
+	return model.Problem{
+		Object: model.Object{Kind: "Kernel"}, Field: "net.ipv4.conf.*.rp_filter",
+		Reason: fmt.Sprintf("it is strict on %s, and %s: connections whose packets come in through another interface than replies go out, as on nodes with several uplinks, get no answer",
+			printable.List(on, func(name string) string { return name }), does),
+		Remedy: "if such connections fail, run sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2 for the interface that they come in through",
+	}
+}
+
+// rise notices when a counter rises.
+type rise struct {
+	known       bool
+	count, base int       // its value now, and at
+	since       time.Time // the beginning of a minute
+	noticed     time.Time // when it had last risen enough
+}
+
+// see notes the value of the counter, and reports whether it has risen by some within a minute, and
+// not stood still for a time since then.
+func (r *rise) see(count, by int, still time.Duration, now time.Time) bool {
+	if !r.known || count < r.count {
+		*r = rise{known: true, count: count, base: count, since: now}
+	}
+	if now.Sub(r.since) >= time.Minute {
+		r.base, r.since = r.count, now
+	}
+	lately := !r.noticed.IsZero() && now.Sub(r.noticed) < still
+	if count > r.count && (count-r.base >= by || lately) {
+		r.noticed, lately = now, true
+	}
+	r.count = count
+	return lately
 }
 
 // forwardingOff finds out whether the kernel does not forward what paths need.
@@ -253,7 +342,7 @@ func forwardingRemedy(f model.Family) string {
 	return fmt.Sprintf("run sysctl -w %s=1, and make it permanent in /etc/sysctl.d", sysctl.ForwardingName(f))
 }
 
-// Notes returns what may be wrong with the node, and cannot be decided from the node alone.
+// Notes returns what may be wrong with the node, and cannot be decided by one look.
 func Notes(logger logr.Logger) []model.Problem {
 	o := sysctl.Options{Logger: logger}
 	strict, err := sysctl.StrictReversePath(o)
@@ -261,10 +350,5 @@ func Notes(logger logr.Logger) []model.Problem {
 	if err != nil || derr != nil || len(strict) == 0 || dropped == 0 {
 		return nil
 	}
-	return []model.Problem{{
-		Object: model.Object{Kind: "Kernel"}, Field: "net.ipv4.conf.*.rp_filter",
-		Reason: fmt.Sprintf("it is strict on %s, and has dropped %s so far: connections whose packets come in through another interface than replies go out, as on nodes with several uplinks, get no answer",
-			printable.List(strict, func(name string) string { return name }), printable.Count(dropped, "packet")),
-		Remedy: "if such connections fail, run sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2 for the interface that they come in through",
-	}}
+	return []model.Problem{strictReversePath(strict, fmt.Sprintf("has dropped %s so far", printable.Count(dropped, "packet")))}
 }

@@ -38,6 +38,13 @@ func newSite(t *testing.T, cfg plan.Config, own bool) *site {
 	s := &site{T: t}
 	s.set("ipv4/ip_forward", "1")
 	s.set("ipv6/conf/all/forwarding", "1")
+	s.run(`link add eth0 up type veth peer name eth1
+link set eth1 up
+addr add 192.0.2.10/24 dev eth0
+addr add 2001:db8::10/64 dev eth0 nodad
+route add default via 192.0.2.1
+route add default via 2001:db8::1
+`, "ip", "-force", "-batch", "-")
 	desired, isOwn := planned(cfg, own)
 	s.paths = pathsIn(desired, isOwn)
 	s.watcher = NewWatcher(Options{
@@ -152,6 +159,10 @@ func TestChainsOfNFTables(t *testing.T) {
 		return "table inet fw { chain forward { type filter hook forward priority 0; policy drop; " + rules + "\n}\n}\n"
 	}
 	open := func(rules string) string { return strings.Replace(forward(rules), "policy drop", "policy accept", 1) }
+	// withOther has a chain that is led to, and third may be another.
+	withOther := func(policy, rules, other string) string {
+		return "table inet fw { chain third { }; chain other { " + other + "\n}; }\n" + strings.Replace(forward(rules), "policy drop", "policy "+policy, 1)
+	}
 	const inForward = "nft table inet fw, chain forward"
 	for _, tt := range []struct {
 		name, ruleset string
@@ -182,7 +193,20 @@ func TestChainsOfNFTables(t *testing.T) {
 		{"some are accepted before a rule drops everything", open("iifname eth0 accept; drop"), "", inForward},
 		{"some of one family are", forward("ip daddr 10.244.0.0/16 accept"), "IPv6 outside, IPv6 pod", inForward},
 		{"one family is accepted", forward("meta nfproto ipv4 accept"), "IPv6 outside, IPv6 pod", inForward},
-		{"another chain decides", "table inet fw { chain other { }; chain forward { type filter hook forward priority 0; policy drop; jump other\n}\n}\n", "", inForward},
+		{"another chain accepts nothing", withOther("drop", "jump other", ""), forwarded, inForward},
+		{"another chain accepts some", withOther("drop", "jump other", "iifname eth0 accept"), "", inForward},
+		{"another chain accepts some that cannot come", withOther("drop", "jump other", "iifname nothere accept"), forwarded, inForward},
+		{"another chain accepts all", withOther("drop", "jump other", "accept"), "", ""},
+		{"another chain drops all", withOther("accept", "jump other; accept", "ct state established return; reject"), forwarded, inForward},
+		{"another chain is left before it drops", withOther("accept", "jump other", "return; drop"), "", ""},
+		{"another chain may be left before it drops", withOther("accept", "jump other; accept", "iifname eth0 return; drop"), "", ""},
+		{"another chain may be left before it accepts", withOther("drop", "jump other", "iifname eth0 return; accept"), "", inForward},
+		{"another chain is gone to", withOther("accept", "goto other; drop", ""), "", ""},
+		{"another chain may be gone to", withOther("accept", "iifname eth0 goto other; drop", ""), "", inForward},
+		{"some go to another chain, which drops", withOther("accept", "iifname eth0 jump other", "drop"), "", ""},
+		{"some go to another chain, which may accept", withOther("drop", "iifname eth0 jump other", "tcp dport 22 accept"), "", inForward},
+		{"some go to another chain, which only drops", withOther("drop", "iifname eth0 jump other", "tcp dport 22 drop"), forwarded, inForward},
+		{"chains behind chains", withOther("drop", "jump other", "jump third") + "table inet fw { chain third { ct status dnat accept; }; }", "", ""},
 		{"rules leave the chain", forward("tcp dport 80 return; return; accept"), forwarded, inForward},
 		{"rules leave a chain with policy accept", open("ip daddr 10.244.0.0/16 return; drop"), "IPv6 outside, IPv6 pod", inForward},
 		{"states are part of a key", forward("ct state . ip saddr { new . 192.0.2.1 } accept"), "IPv6 outside, IPv6 pod", inForward},
@@ -225,7 +249,11 @@ func TestChainsOfNFTables(t *testing.T) {
 // What a program decides to which a rule passes packets is not known. Not every kernel has such
 // rules.
 func TestQueue(t *testing.T) {
-	c := chain{drops: true, rules: (&reader{}).nftRules(t.Context(), nil, nft.Table{}, []nft.Expr{{Kind: "queue"}})}
+	rules, err := (&nftTable{reader: &reader{}}).rules(t.Context(), []nft.Expr{{Kind: "queue"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := chain{drops: true, rules: rules}
 	if f, certain := c.fate(packet{state: stateNew}); f != policyDrops || certain {
 		t.Errorf("fate %v, certain: %v", f, certain)
 	}
@@ -347,10 +375,9 @@ func TestForwardChainOfIPTablesMode(t *testing.T) {
 	})
 }
 
-// The rules of well-known programs block nothing for certain.
+// The rules of well-known programs block what they really do.
 func TestWellKnownPrograms(t *testing.T) {
-	for name, rules := range map[string]string{
-		"Docker": `*filter
+	const docker = `*filter
 :INPUT ACCEPT
 :FORWARD DROP
 :OUTPUT ACCEPT
@@ -365,45 +392,77 @@ func TestWellKnownPrograms(t *testing.T) {
 -A FORWARD -i docker0 -o docker0 -j ACCEPT
 -A DOCKER-USER -j RETURN
 COMMIT
-`,
-		"ufw": `*filter
+`
+	for name, tt := range map[string]struct{ link, rules, blocked string }{
+		"Docker with containers":    {"docker0", docker, ""},
+		"Docker without containers": {"", docker, forwarded},
+		"ufw": {"", `*filter
 :INPUT DROP
 :FORWARD DROP
 :OUTPUT ACCEPT
 :ufw-before-forward -
 :ufw-before-input -
 :ufw-before-output -
-:ufw-user-input -
+:ufw-user-forward -
+:ufw-reject-forward -
 -A INPUT -j ufw-before-input
 -A FORWARD -j ufw-before-forward
+-A FORWARD -j ufw-reject-forward
 -A OUTPUT -j ufw-before-output
 -A ufw-before-input -i lo -j ACCEPT
 -A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A ufw-before-forward -p ICMP -j ACCEPT
+-A ufw-before-forward -j ufw-user-forward
 COMMIT
-`,
-		"Calico": `*filter
+`, forwarded},
+		"ufw that lets pods pass": {"", `*filter
+:INPUT DROP
+:FORWARD DROP
+:OUTPUT ACCEPT
+:ufw-before-input -
+:ufw-user-forward -
+-A INPUT -j ufw-before-input
+-A FORWARD -j ufw-user-forward
+-A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A ufw-user-forward -p tcp -m multiport --dports 22,8000:8100 -j ACCEPT
+-A ufw-user-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+COMMIT
+`, ""},
+		"Calico": {"", `*filter
 :INPUT ACCEPT
 :FORWARD ACCEPT
 :OUTPUT ACCEPT
 :cali-FORWARD -
 :cali-INPUT -
 :cali-OUTPUT -
+:cali-from-wl-dispatch -
+:cali-fw-cali1 -
 -A INPUT -j cali-INPUT
 -A FORWARD -j cali-FORWARD
 -A FORWARD -m mark --mark 0x10000/0x10000 -j ACCEPT
 -A OUTPUT -j cali-OUTPUT
+-A cali-FORWARD -i cali+ -j cali-from-wl-dispatch
 -A cali-FORWARD -m mark --mark 0x40000/0x40000 -j DROP
+-A cali-from-wl-dispatch -i eth0 -g cali-fw-cali1
+-A cali-from-wl-dispatch -m comment --comment "Unknown interface" -j DROP
+-A cali-fw-cali1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A cali-fw-cali1 -m conntrack --ctstate INVALID -j DROP
+-A cali-fw-cali1 -j DROP
 COMMIT
-`,
+`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachVariant(t, func(s *site, variant string, _ func(string)) {
-				for _, program := range []string{"iptables-" + variant + "-restore", "ip6tables-" + variant + "-restore"} {
-					s.run(rules, program)
+				if tt.link != "" {
+					s.run("", "ip", "link", "add", tt.link, "up", "type", "veth", "peer", "name", "container")
+					s.run("", "ip", "link", "set", "container", "up")
 				}
-				if blocked, _ := s.look(); blocked != "" {
-					t.Errorf("blocked are %q", blocked)
+				for program, icmp := range map[string]string{"iptables": "icmp", "ip6tables": "ipv6-icmp"} {
+					s.run(strings.ReplaceAll(tt.rules, "ICMP", icmp), program+"-"+variant+"-restore")
+				}
+				if blocked, rules := s.look(); blocked != tt.blocked {
+					t.Errorf("blocked are %q, want %q: %v", blocked, tt.blocked, rules)
 				}
 			})
 		})

@@ -23,10 +23,12 @@ const (
 	ReasonFailedToStartServiceHealthcheck = "FailedToStartServiceHealthcheck"
 	ReasonDefaultMode                     = "KubeProxyDefaultMode"
 	ReasonIPTablesConflict                = "IPTablesConflict"
+	ReasonNodeProblem                     = "NodeProblem"
 	ReasonLoopbackNodePortNotServed       = "LoopbackNodePortNotServed"
 	ReasonServiceNotProgrammed            = "ServiceNotProgrammed"
 	ReasonPartlyIgnored                   = "PartlyIgnored"
 	ReasonEndpointsNotAnswering           = "EndpointsNotAnswering"
+	ReasonEndpointEjected                 = "EndpointEjected"
 )
 
 // Actions of Events.
@@ -42,11 +44,11 @@ const maxNoteBytes = 1024
 
 // Event is an Event of the Kubernetes API.
 type Event struct {
-	About   model.Object
-	Warning bool
-	Reason  string
-	Action  string
-	Note    string
+	Regarding model.Object
+	Warning   bool
+	Reason    string
+	Action    string
+	Note      string
 }
 
 // Recorder records Events, without blocking.
@@ -54,7 +56,7 @@ type Recorder interface{ Record(Event) }
 
 // Starting is the Event of a proxy that starts.
 func Starting(node string) Event {
-	return Event{About: model.NodeObject(node), Reason: ReasonStarting, Action: actionStart}
+	return Event{Regarding: model.NodeObject(node), Reason: ReasonStarting, Action: actionStart}
 }
 
 // DefaultMode is the Event of a proxy whose mode was not configured.
@@ -65,6 +67,11 @@ func DefaultMode(node, mode, why string) Event {
 // IPTablesConflict is the Event of rules of other programs on a node that affect Services.
 func IPTablesConflict(node string, p model.Problem) Event {
 	return warning(model.NodeObject(node), ReasonIPTablesConflict, actionProgram, p.String())
+}
+
+// NodeProblem is the Event of what else is wrong with a node and affects Services.
+func NodeProblem(node string, p model.Problem) Event {
+	return warning(model.NodeObject(node), ReasonNodeProblem, actionProgram, p.String())
 }
 
 // FailedToStartProxierHealthcheck is the Event of a health server that cannot listen.
@@ -91,8 +98,14 @@ func LoopbackNodePortNotServed(node string, service model.Name, err error) Event
 		fmt.Sprintf("Node %s cannot serve a node port on a loopback address: %v", node, err))
 }
 
+// EndpointEjected is the Event of an endpoint that a node leaves out because it does not answer.
+func EndpointEjected(node string, service model.Name, e *model.Ejection) Event {
+	return warning(model.ServiceObject(service), ReasonEndpointEjected, actionProgram,
+		fmt.Sprintf("Node %s sends no new connections to %s: %s", node, e.Endpoint, e.Text()))
+}
+
 func warning(about model.Object, reason, action, note string) Event {
-	return Event{About: about, Warning: true, Reason: reason, Action: action, Note: note}
+	return Event{Regarding: about, Warning: true, Reason: reason, Action: action, Note: note}
 }
 
 // LogRecorder returns a Recorder that logs Events, for use without an API server. It
@@ -102,7 +115,7 @@ func LogRecorder(log logr.Logger) Recorder { return logRecorder{log.V(2)} }
 type logRecorder struct{ logr.Logger }
 
 func (l logRecorder) Record(e Event) {
-	l.Info("Event", "kind", e.About.Kind, "namespace", e.About.Namespace, "name", e.About.Name,
+	l.Info("Event", "kind", e.Regarding.Kind, "namespace", e.Regarding.Namespace, "name", e.Regarding.Name,
 		"warning", e.Warning, "reason", e.Reason, "note", e.Note)
 }
 
@@ -129,12 +142,12 @@ type apiRecorder struct {
 
 func (r apiRecorder) Record(e Event) {
 	about := &corev1.ObjectReference{
-		APIVersion: apiVersions[e.About.Kind],
-		Kind:       e.About.Kind, Namespace: e.About.Namespace, Name: e.About.Name,
-		UID: r.uid(e.About),
+		APIVersion: apiVersions[e.Regarding.Kind],
+		Kind:       e.Regarding.Kind, Namespace: e.Regarding.Namespace, Name: e.Regarding.Name,
+		UID: r.uid(e.Regarding),
 	}
-	if e.About.Kind == "Node" {
-		about.UID = types.UID(e.About.Name) // as all components refer to nodes
+	if e.Regarding.Kind == "Node" {
+		about.UID = types.UID(e.Regarding.Name) // as all components refer to nodes
 	}
 	kind := corev1.EventTypeNormal
 	if e.Warning {

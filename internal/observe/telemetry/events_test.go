@@ -57,6 +57,8 @@ func TestEventsReachTheAPIServer(t *testing.T) {
 		{DefaultMode("here", "iptables", "because"), nodeRef, "default", "Warning", "KubeProxyDefaultMode", "StartKubeProxy", "kube-proxy runs in iptables mode: because"},
 		{IPTablesConflict("here", model.Problem{Object: model.Object{Kind: "iptables-nft"}, Field: "chain FORWARD", Reason: "drops", Remedy: "accept"}), nodeRef,
 			"default", "Warning", "IPTablesConflict", "Program", "iptables-nft: chain FORWARD: drops (accept)"},
+		{NodeProblem("here", model.Problem{Object: model.Object{Kind: "Kernel"}, Field: "net.ipv4.ip_forward", Reason: "it is 0", Remedy: "set it"}), nodeRef,
+			"default", "Warning", "NodeProblem", "Program", "Kernel: net.ipv4.ip_forward: it is 0 (set it)"},
 		{FailedToStartMetricServer("here", taken), nodeRef, "default", "Warning", "FailedToStartMetricServer", "StartKubeProxy", taken.Error()},
 		{FailedToStartProxierHealthcheck("here", taken), nodeRef, "default", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", taken.Error()},
 		{FailedToStartServiceHealthcheck("here", web, taken), webRef, "default", "Warning", "FailedToStartServiceHealthcheck", "Listen",

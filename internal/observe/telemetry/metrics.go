@@ -46,9 +46,9 @@ type Metrics struct {
 	loopbackFailures, loopbackRejected, loopbackAccepted *metrics.CounterVec
 
 	// Our own.
-	frontends, problems, refused, advisories, verdict, connected, draining     *metrics.GaugeVec
-	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen *metrics.CounterVec
-	transactionElements, programming                                           *metrics.HistogramVec
+	frontends, problems, refused, advisories, verdict, connected, draining, ejected       *metrics.GaugeVec
+	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections *metrics.CounterVec
+	transactionElements, programming                                                      *metrics.HistogramVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
@@ -65,6 +65,8 @@ func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family)
 	}
 	m.beginLoopback()
 	m.Draining(0)
+	m.Ejected(0)
+	m.ejections.WithLabelValues().Add(0)
 	return m, errors.Join(problems...)
 }
 
@@ -74,7 +76,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
 		m.frontends, m.problems, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
-		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining,
+		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections,
 	}
 }
 
@@ -126,7 +128,7 @@ func (m *Metrics) defineOwn() {
 	m.problems = gauge("sluice_objects_with_problems", "Objects that are partly ignored because of errors.")
 	m.refused = gauge("sluice_refused_manifests", "Mistakes for which manifests are refused.")
 	m.verdict = gauge("sluice_proxy_verdict", "1 for what the proxy does: serving, serving-the-past, not-yet or not-serving.", "verdict")
-	m.advisories = gauge("sluice_advisories", "What the administrator of the node should mend, by what it is about.", "about")
+	m.advisories = gauge("sluice_advisories", "What the administrator of the node should fix, by subject.", "about")
 	m.connected = gauge("sluice_api_server_connected", "1 if the API server answers, 0 if it cannot be reached.")
 	m.commits = counter("sluice_commits_total", "Commits to the kernel that succeeded.", "kind")
 	m.commitFailures = counter("sluice_commit_failures_total", "Commits to the kernel that failed as a whole.")
@@ -135,6 +137,8 @@ func (m *Metrics) defineOwn() {
 	m.conntrackPasses = counter("sluice_conntrack_passes_total", "Passes over the connection tracking table.")
 	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
+	m.ejected = gauge("sluice_ejected_endpoints", "Endpoints of Services that get no new connections because they do not answer.")
+	m.ejections = counter("sluice_endpoint_ejections_total", "How often endpoints of Services were left out because they did not answer.")
 	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")
 }
 
@@ -168,3 +172,9 @@ func gauge(name, help string, labels ...string) *metrics.GaugeVec {
 func counter(name, help string, labels ...string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
 }
+
+// Ejected sets how many endpoints are left out because they do not answer.
+func (m *Metrics) Ejected(endpoints int) { m.ejected.WithLabelValues().Set(float64(endpoints)) }
+
+// Ejection counts that an endpoint is left out.
+func (m *Metrics) Ejection() { m.ejections.WithLabelValues().Inc() }

@@ -38,7 +38,7 @@ func (j *journal) taken() []string {
 	defer j.mu.Unlock()
 	out := []string{}
 	for _, e := range j.events {
-		out = append(out, fmt.Sprintf("%s %s/%s %s: %s", e.About.Kind, e.About.Namespace, e.About.Name, e.Reason, e.Note))
+		out = append(out, fmt.Sprintf("%s %s/%s %s: %s", e.Regarding.Kind, e.Regarding.Namespace, e.Regarding.Name, e.Reason, e.Note))
 	}
 	j.events = nil
 	return out

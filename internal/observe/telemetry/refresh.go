@@ -12,7 +12,7 @@ import (
 func (u *Updater) Refresh() {
 	status, problems, refused := u.Engine.Status(), 0, 0
 	u.Engine.Inspect(func(v engine.View) { problems, refused = len(v.Desired.Problems), len(v.Desired.Refused) })
-	var advisories map[About]int
+	var advisories map[Topic]int
 	if u.Advisories != nil {
 		advisories = u.Advisories()
 	}

@@ -29,7 +29,7 @@ type UpdaterOptions struct {
 	// Verdict judges the proxy; nil if nobody does.
 	Verdict func() verdict.ProxyWord
 	// Advisories counts what the administrator should know; nil for none.
-	Advisories func() map[About]int
+	Advisories func() map[Topic]int
 	Clock      clock.PassiveClock // nil for the real one
 }
 

@@ -3,6 +3,7 @@ package verdict
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -100,7 +101,15 @@ func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
 	if len(frontends) == 0 {
 		return j.withoutFrontends(name)
 	}
-	var out Service
+	out := j.Frontends(frontends)
+	if lost := j.lost(name); out.Word == Works && len(lost) > 0 {
+		out.Word, out.Cause, out.Why = WorksForSome, AddressTaken, fmt.Sprintf("Service %s has %v", lost[0].To, lost[0].Key)
+	}
+	return out
+}
+
+// Frontends returns the verdict on some frontends of a Service.
+func (j *Judge) Frontends(frontends []*plan.Frontend) (out Service) {
 	var all finding
 	for _, from := range clients {
 		f := j.clients(from, frontends)
@@ -115,6 +124,15 @@ func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
 		out.Why = out.whose()
 	}
 	return out
+}
+
+// lost returns the frontends that another Service has. It has been reported who lost some.
+func (j *Judge) lost(name model.Name) []plan.Lost {
+	if len(j.View.Desired.Problems[model.ServiceObject(name)]) == 0 {
+		return nil
+	}
+	e := j.View.Evidence(name)
+	return e.Lost()
 }
 
 // whose says which clients fail, if not all kinds do for the same reason.
@@ -203,7 +221,11 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 		route = f.Outside
 	}
 	if len(route.Endpoints) == 0 {
-		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: j.empty(f, route)}
+		why := j.empty(f, route)
+		if route.Empty.Verdict == plan.Pass {
+			why += ", and packets are left alone"
+		}
+		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: why}
 	}
 	if found := j.blocked(from, f, route); found.word != "" {
 		return found
@@ -244,26 +266,33 @@ func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) f
 	}
 	var by *nodeproblem.Obstacle
 	stopped := 0
-	others, own := j.Blocked(nodeproblem.PathTo(from, f, route, false)), j.Blocked(nodeproblem.PathTo(from, f, route, true))
-	if others == nil && own == nil {
-		return finding{}
-	}
+	others, own := nodeproblem.PathTo(from, f, route, false), nodeproblem.PathTo(from, f, route, true)
 	for _, e := range route.Endpoints {
-		way := others
+		path := others
 		if j.IsNode(e.Addr()) {
-			way = own
+			path = own
 		}
-		if way != nil {
-			by = way
+		path.To, path.Protocol = e.AddrPort, f.Protocol
+		o := j.Blocked(path)
+		if o == nil {
+			continue
+		}
+		if !o.Partial {
 			stopped++
 		}
+		if by == nil || by.Partial && !o.Partial {
+			by = o
+		}
 	}
-	if by == nil {
-		return finding{}
+	if by == nil || !by.Partial && f.ProxyConnects && stopped < min(len(route.Endpoints), plan.ProxyTries) {
+		return finding{} // the proxy tries others
 	}
 	out := finding{word: WorksForSome, cause: Cause(by.Kind), why: by.Why, remedy: by.Remedy}
-	if stopped == len(route.Endpoints) {
+	switch {
+	case stopped == len(route.Endpoints):
 		out.word = NoAnswer
+	case stopped > 0:
+		out.why = fmt.Sprintf("%s, on the way to %d of %d endpoints", by.Why, stopped, len(route.Endpoints))
 	}
 	return out
 }
@@ -346,25 +375,32 @@ func trafficText(silent, resets, flaky, of int, attempts uint64, since time.Time
 	return fmt.Sprintf("%s, %s since %s", strings.Join(parts, ", "), printable.Count(int(attempts), "failed attempt"), since.UTC().Format("15:04:05 UTC"))
 }
 
-// All returns the verdict on each Service of the view, also on those that were refused.
-func (j *Judge) All() map[model.Name]Service {
-	frontends := make(map[model.Name][]*plan.Frontend, len(j.View.State.Services()))
-	for name := range j.View.State.Services() {
-		frontends[name] = nil
-	}
-	for _, f := range j.View.Desired.Frontends {
-		frontends[f.Service] = append(frontends[f.Service], f)
-	}
-	out := make(map[model.Name]Service, len(frontends))
-	for name, some := range frontends {
-		out[name] = j.Service(name, some)
-	}
-	for _, p := range j.View.Desired.Refused {
-		if name, ok := p.Object.Service(); ok {
-			if _, inForce := out[name]; !inForce {
-				out[name] = j.withoutFrontends(name)
+// Portion is how many Services are judged at a time: planning waits meanwhile.
+const Portion = 256
+
+// All returns the verdict on each Service, also on those that were refused.
+func All(e engine.Inspector, judge func(engine.View) *Judge) map[model.Name]Service {
+	var names []model.Name
+	refused := map[model.Name]bool{}
+	e.Inspect(func(v engine.View) {
+		names = slices.Collect(maps.Keys(v.State.Services()))
+		for _, p := range v.Desired.Refused {
+			if name, ok := p.Object.Service(); ok && v.State.Service(name) == nil && !refused[name] {
+				refused[name] = true
+				names = append(names, name)
 			}
 		}
+	})
+	out := make(map[model.Name]Service, len(names))
+	for some := range slices.Chunk(names, Portion) {
+		e.Inspect(func(v engine.View) {
+			j := judge(v)
+			for _, name := range some {
+				if v.State.Service(name) != nil || refused[name] { // it was not deleted meanwhile
+					out[name] = j.Service(name, v.Planner.Frontends(name))
+				}
+			}
+		})
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package verdict_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -73,6 +74,14 @@ func TestVerdicts(t *testing.T) {
 		{name: "forwarding is off, the endpoint is the node", endpoints: []string{"192.0.2.1@node1"}, blocked: notForwarding, want: verdict.Works, clients: "works works"},
 		{name: "a firewall before the node's own endpoint", endpoints: []string{here + "@node1", "192.0.2.1@node1"}, blocked: wall,
 			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "works-for-some works"},
+		{name: "no route to one of two", endpoints: []string{here + "@node1", there + "@node2"}, blocked: noRouteTo(there),
+			want: verdict.WorksForSome, cause: verdict.NoRoute, why: "no route, on the way to 1 of 2 endpoints", clients: "works-for-some works-for-some"},
+		{name: "relayed, no route to one of two", endpoints: []string{here + "@node1", there + "@node2"}, blocked: noRouteTo(there), relayed: true,
+			want: verdict.Works, clients: "works works"},
+		{name: "relayed, no route", endpoints: []string{there + "@node2"}, blocked: noRouteTo(there), relayed: true,
+			want: verdict.NoAnswer, cause: verdict.NoRoute, why: "no route", clients: "no-answer no-answer"},
+		{name: "no room for some connections", endpoints: []string{here + "@node1"}, blocked: noRoom,
+			want: verdict.WorksForSome, cause: verdict.ConntrackFull, why: "no room", clients: "works-for-some works-for-some"},
 		{name: "a firewall before the only endpoint, which is the node's own", endpoints: []string{"192.0.2.1@node1"}, blocked: wall,
 			want: verdict.WorksForSome, cause: verdict.Firewall, why: "not for pods: dropped by table inet fw", clients: "no-answer works"},
 	}
@@ -117,14 +126,27 @@ func wall(p nodeproblem.Path) *nodeproblem.Obstacle {
 	return &nodeproblem.Obstacle{Kind: nodeproblem.Firewall, Why: "dropped by table inet fw, chain input"}
 }
 
+// noRouteTo is a node that does not know the way to an address.
+func noRouteTo(addr string) func(nodeproblem.Path) *nodeproblem.Obstacle {
+	return func(p nodeproblem.Path) *nodeproblem.Obstacle {
+		if p.To.Addr() != netip.MustParseAddr(addr) {
+			return nil
+		}
+		return &nodeproblem.Obstacle{Kind: nodeproblem.NoRoute, Why: "no route"}
+	}
+}
+
+// noRoom is a node with a full connection tracking table.
+func noRoom(nodeproblem.Path) *nodeproblem.Obstacle {
+	return &nodeproblem.Obstacle{Kind: nodeproblem.ConntrackFull, Why: "no room", Partial: true}
+}
+
 // judged returns the verdicts on all Services.
-func judged(e *enginetest.Engine, m met, blocked func(nodeproblem.Path) *nodeproblem.Obstacle) (all map[model.Name]verdict.Service) {
-	e.Inspect(func(v engine.View) {
-		j := verdict.Judge{View: v, Phase: e.Frontend, Answers: m.answers, Blocked: blocked,
+func judged(e *enginetest.Engine, m met, blocked func(nodeproblem.Path) *nodeproblem.Obstacle) map[model.Name]verdict.Service {
+	return verdict.All(e, func(v engine.View) *verdict.Judge {
+		return &verdict.Judge{View: v, Phase: e.Frontend, Answers: m.answers, Blocked: blocked,
 			IsNode: func(ip netip.Addr) bool { return ip == netip.MustParseAddr("192.0.2.1") }}
-		all = j.All()
 	})
-	return all
 }
 
 func TestVerdictsOnWhatIsNotInTheKernel(t *testing.T) {
@@ -142,5 +164,39 @@ func TestVerdictsOnWhatIsNotInTheKernel(t *testing.T) {
 		if got.Cause != want || (got.Word == verdict.Works) != (want == "") {
 			t.Errorf("%s: %+v, want cause %q", name, got, want)
 		}
+	}
+}
+
+// interrupted is an engine in which something happens after the first look.
+type interrupted struct {
+	*enginetest.Engine
+	looks int
+	then  func()
+}
+
+func (i *interrupted) Inspect(read func(engine.View)) {
+	i.Engine.Inspect(read)
+	if i.looks++; i.looks == 1 {
+		i.then()
+	}
+}
+
+// Planning does not wait until all Services are judged, so that some may be deleted meanwhile.
+func TestServicesAreJudgedInPortions(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14})
+	e.Start()
+	var services []model.Event
+	for i := range verdict.Portion + 1 {
+		services = append(services, enginetest.Service(fmt.Sprintf("default/s%d", i), fmt.Sprintf("10.96.%d.%d", i/256, i%256)))
+	}
+	e.Sync(services...)
+	gone := model.Name{Namespace: "default", Name: "s0"}
+	i := &interrupted{Engine: e, then: func() { e.Change(model.DeleteService{Name: gone}) }}
+	all := verdict.All(i, func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: e.Frontend} })
+	if judged, there := all[gone]; there || len(all) != verdict.Portion {
+		t.Errorf("%d are judged, and the one that is gone: %+v", len(all), judged)
+	}
+	if i.looks != 3 {
+		t.Errorf("the planner was held up %d times, want once for the names and once for each portion", i.looks)
 	}
 }

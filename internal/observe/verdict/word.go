@@ -82,6 +82,8 @@ const (
 
 	ForwardingOff = Cause(nodeproblem.ForwardingOff)
 	Firewall      = Cause(nodeproblem.Firewall)
+	NoRoute       = Cause(nodeproblem.NoRoute)
+	ConntrackFull = Cause(nodeproblem.ConntrackFull)
 )
 
 func causeOf(c plan.Cause) Cause { return Cause(c.String()) }

@@ -53,8 +53,8 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 	old := pick(d.Rand, w.Services)
 	s := *old
 	fields := 9
-	if d.Algorithms {
-		fields++
+	if d.Annotations {
+		fields += 2
 	}
 	switch d.IntN(fields) {
 	case 0:
@@ -65,12 +65,14 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 		s.Affinity = d.affinity()
 	case 3:
 		s.Filtered, s.SourceRanges = d.sourceRanges()
+		s.FilterAll = d.filterAll()
 	case 4:
 		s.ExternalIPs = d.externalIPs(w, &s)
 	case 5:
 		s.LoadBalancerIPs = d.loadBalancerIPs(&s)
 	case 6:
 		s.Ports = d.ports()
+		d.portRanges(s.Ports)
 	case 7:
 		s.Ports = slices.Clone(s.Ports)
 		i := d.IntN(len(s.Ports))
@@ -82,6 +84,8 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 	case 9:
 		s.Algorithm = d.algorithm()
 		s.AlgorithmChosen = s.Algorithm != model.Random
+	case 10:
+		s.PassThrough = d.passThrough()
 	}
 	return []model.Event{model.SetService{Service: &s}}
 }
@@ -100,7 +104,7 @@ func (d drawer) changeSlices(w oracle.World) []model.Event {
 	slice := *old
 	slice.Endpoints = slices.Clone(old.Endpoints)
 	fields := 6
-	if d.Algorithms {
+	if d.Annotations {
 		fields++
 	}
 	switch n := d.IntN(fields); {

@@ -30,6 +30,10 @@ func (d drawer) toFrontend(w oracle.World) oracle.Packet {
 	}
 	port := pick(d.Rand, s.Ports)
 	p := oracle.Packet{Port: port.Port, Protocol: port.Protocol}
+	if len(port.Ranges) > 0 && !d.oneIn(3) {
+		r := pick(d.Rand, port.Ranges)
+		p.Port = pick(d.Rand, slices.DeleteFunc(slices.Clone(d.EndpointPorts), func(port uint16) bool { return !r.Contains(port) }))
+	}
 	kinds := [][]netip.Addr{s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs, nil}
 	addrs := pick(d.Rand, kinds)
 	switch {

@@ -92,6 +92,7 @@ func meetWorld(w oracle.World, meet func(string, bool)) {
 	}
 	for i, s := range w.Services {
 		meet("filter without a range", s.Filtered && len(s.SourceRanges) == 0)
+		meet("filter at all external addresses", s.Filtered && s.FilterAll)
 		meet("dual-stack", len(s.ClusterIPs) == 2)
 		meet("first family IPv6", model.FamilyOf(s.ClusterIPs[0]) == model.IPv6)
 		for _, o := range w.Services[:i] {

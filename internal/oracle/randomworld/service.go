@@ -27,6 +27,7 @@ func (d drawer) service(w oracle.World, name model.Name) *model.Service {
 		ClusterIPs: d.clusterIPs(w),
 	}
 	s.Ports = d.ports()
+	d.portRanges(s.Ports)
 	s.ExternalIPs = d.externalIPs(w, s)
 	s.LoadBalancerIPs = d.loadBalancerIPs(s)
 	s.InternalPolicy = d.policy()
@@ -35,6 +36,8 @@ func (d drawer) service(w oracle.World, name model.Name) *model.Service {
 	s.Algorithm = d.algorithm()
 	s.AlgorithmChosen = s.Algorithm != model.Random
 	s.Filtered, s.SourceRanges = d.sourceRanges()
+	s.FilterAll = d.filterAll()
+	s.PassThrough = d.passThrough()
 	return s
 }
 
@@ -54,8 +57,12 @@ func (d drawer) affinity() uint32 {
 	return pick(d.Rand, []uint32{0, 0, 0, 60, 10800})
 }
 
+func (d drawer) passThrough() bool { return d.Annotations && d.oneIn(4) }
+
+func (d drawer) filterAll() bool { return d.Annotations && d.oneIn(3) }
+
 func (d drawer) algorithm() model.Algorithm {
-	if !d.Algorithms || !d.oneIn(4) {
+	if !d.Annotations || !d.oneIn(4) {
 		return model.Random
 	}
 	// Maglev is rare because its tables are large.
@@ -92,6 +99,26 @@ func (d drawer) ports() []model.ServicePort {
 		out[0].Name = ""
 	}
 	return out
+}
+
+// portRanges gives some ports ranges of the few ports that endpoints answer on, so that they
+// collide with each other and with single ports.
+func (d drawer) portRanges(ports []model.ServicePort) {
+	taken := map[model.Protocol][]model.PortRange{}
+	for i := range ports {
+		p := &ports[i]
+		p.Ranges = nil
+		if !d.Annotations || len(d.EndpointPorts) == 0 || !d.oneIn(4) || p.Protocol == model.SCTP {
+			continue
+		}
+		a, b := pick(d.Rand, d.EndpointPorts), pick(d.Rand, d.EndpointPorts)
+		r := model.PortRange{First: min(a, b), Last: max(a, b)}
+		if slices.ContainsFunc(taken[p.Protocol], r.Overlaps) {
+			continue
+		}
+		taken[p.Protocol] = append(taken[p.Protocol], r)
+		p.Ranges = []model.PortRange{r}
+	}
 }
 
 // nodePort returns a node port that the Service's other ports do not have, or

@@ -137,7 +137,7 @@ func (d drawer) hints(m hintStyle) *model.Hints {
 
 // weight returns the weight of a slice, usually none.
 func (d drawer) weight() *uint16 {
-	if !d.Algorithms || !d.oneIn(4) {
+	if !d.Annotations || !d.oneIn(4) {
 		return nil
 	}
 	weight := pick(d.Rand, []uint16{0, 0, 1, 3, 50, 100, 65535})

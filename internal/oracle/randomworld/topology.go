@@ -38,8 +38,9 @@ type Topology struct {
 	ClusterIPRange, ServiceCIDR        []netip.Prefix
 	ExternalIPRange, LoadBalancerRange []netip.Prefix
 
-	// Algorithms says that Services have algorithms, and slices weights.
-	Algorithms bool
+	// Annotations says that Services have algorithms, source ranges at all external addresses and
+	// packets that are left alone, and that slices have weights: what upstream has not.
+	Annotations bool
 }
 
 // Pod is an address of a pod.
@@ -73,7 +74,7 @@ func Example() Topology {
 		return out
 	}
 	return Topology{
-		Algorithms:   true,
+		Annotations:  true,
 		NodeName:     "node-a",
 		NodeIPs:      addrs("192.0.2.10", "2001:db8::10", "192.0.2.11", "2001:db8::11", "10.1.1.254", "fd01:0:0:1::fe"),
 		PodCIDRs:     prefixes("10.1.1.0/24", "fd01:0:0:1::/64"),

@@ -3,57 +3,35 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
-
-	"sluice/internal/model"
 )
 
 // lookEvery is how often the addresses are read: not every system reports changes.
 const lookEvery = 5 * time.Second
 
-// Options configures a Source.
-type Options struct {
-	Logger logr.Logger
-	Clock  clock.Clock
-}
+// changed is that an address may have changed.
+type changed = time.Time
 
-// Source follows the addresses of the machine's interfaces.
-type Source struct{ Options }
-
-// New returns a Source.
-func New(o Options) *Source { return &Source{o} }
-
-// Run passes the addresses to sink, initially and whenever they change, until ctx is
-// done.
-func (s *Source) Run(ctx context.Context, sink model.Sink) error {
-	var last []netip.Addr
-	for synced := false; ; {
-		ips, err := addresses()
-		switch {
-		case err != nil:
-			s.Logger.Error(err, "Cannot read the machine's addresses, trying again", "after", lookEvery)
-		case !synced || !slices.Equal(last, ips):
-			sink.Update(model.SetHostIPs{IPs: ips})
-			last = ips
+// subscribe has changes sent from time to time until done is closed.
+func subscribe(changes chan<- changed, done <-chan struct{}) error {
+	go func() {
+		defer close(changes)
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case now := <-tick.C:
+				changes <- now
+			}
 		}
-		if err == nil && !synced {
-			synced = true
-			sink.Synced()
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.Clock.After(lookEvery):
-		}
-	}
+	}()
+	return nil
 }
 
 // addresses returns the addresses of all interfaces, sorted and without duplicates.

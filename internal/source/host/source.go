@@ -1,5 +1,3 @@
-//go:build linux
-
 package host
 
 import (
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/model"
@@ -23,9 +20,6 @@ const (
 	gather = 5 * time.Millisecond
 	// retryAfter is the pause after a failure.
 	retryAfter = time.Second
-	// dumpAttempts is how often a dump is retried immediately if the kernel
-	// interrupted it because an address changed meanwhile.
-	dumpAttempts = 5
 )
 
 // errLost says that the kernel's notifications ended, which happens when they
@@ -43,14 +37,14 @@ type Options struct {
 type Source struct {
 	logger    logr.Logger
 	clock     clock.Clock
-	subscribe func(changes chan<- netlink.AddrUpdate, done <-chan struct{}) error
+	subscribe func(changes chan<- changed, done <-chan struct{}) error
 	synced    bool
 	last      []netip.Addr
 }
 
 // New returns a Source.
 func New(o Options) *Source {
-	return &Source{logger: o.Logger, clock: o.Clock, subscribe: netlink.AddrSubscribe}
+	return &Source{logger: o.Logger, clock: o.Clock, subscribe: subscribe}
 }
 
 // Run passes the addresses to sink, initially and whenever they change, until
@@ -76,7 +70,7 @@ func (s *Source) Run(ctx context.Context, sink model.Sink) error {
 
 // follow subscribes before it lists, so that no change is missed in between.
 func (s *Source) follow(ctx context.Context, sink model.Sink) error {
-	changes := make(chan netlink.AddrUpdate, 64)
+	changes := make(chan changed, 64)
 	done := make(chan struct{})
 	if err := s.subscribe(changes, done); err != nil {
 		return errors.Join(fmt.Errorf("subscribe to address changes: %w", err), s.report(sink))
@@ -126,38 +120,4 @@ func (s *Source) report(sink model.Sink) error {
 		sink.Synced()
 	}
 	return nil
-}
-
-// serviceLink is where upstream's ipvs mode has the addresses of Services. They are not
-// the machine's.
-const serviceLink = "kube-ipvs0"
-
-// addresses returns the addresses of all interfaces but serviceLink, sorted and without
-// duplicates.
-func addresses() ([]netip.Addr, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	for attempt := 1; errors.Is(err, netlink.ErrDumpInterrupted) && attempt < dumpAttempts; attempt++ {
-		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the machine's addresses: %w", err)
-	}
-	of := -1
-	if link, err := netlink.LinkByName(serviceLink); err == nil {
-		of = link.Attrs().Index
-	}
-	ips := make([]netip.Addr, 0, len(list))
-	for _, a := range list {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		if !ok || a.LinkIndex == of {
-			continue
-		}
-		ip = ip.Unmap()
-		if ip.Is6() && ip.IsLinkLocalUnicast() {
-			continue
-		}
-		ips = append(ips, ip)
-	}
-	slices.SortFunc(ips, netip.Addr.Compare)
-	return slices.Compact(ips), nil
 }

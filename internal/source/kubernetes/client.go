@@ -16,26 +16,39 @@ import (
 	"sluice/internal/base/regularfile"
 )
 
+// withoutManagedFields asks the server to leave out who set which field of an object, which is a good
+// part of small ones. Servers that do not know the parameter ignore it.
+const withoutManagedFields = ";drop=metadata.managedFields"
+
 // NewClient returns a client for the server in a kubeconfig, or master if that
 // is set. Without either it is the server of the cluster in which the process
 // runs as a pod. agent is the user agent. No request is sent yet.
 func NewClient(connection componentconfig.ClientConnectionConfiguration, master, agent string) (clientset.Interface, error) {
-	config, err := clientConfig(connection.Kubeconfig, master)
+	config, err := Config(connection, master, agent)
 	if err != nil {
 		return nil, err
 	}
-	config.AcceptContentTypes = connection.AcceptContentTypes
-	config.ContentType = cmp.Or(connection.ContentType, runtime.ContentTypeProtobuf)
-	config.UserAgent = agent
-	config.QPS = connection.QPS
-	config.Burst = int(connection.Burst)
-	followToken(config)
-	detectDeadConnections(config)
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("set up the client of the API server %s: %w", config.Host, err)
 	}
 	return client, nil
+}
+
+// Config returns the configuration of the client that NewClient returns.
+func Config(connection componentconfig.ClientConnectionConfiguration, master, agent string) (*rest.Config, error) {
+	config, err := clientConfig(connection.Kubeconfig, master)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType = cmp.Or(connection.ContentType, runtime.ContentTypeProtobuf)
+	config.AcceptContentTypes = cmp.Or(connection.AcceptContentTypes, config.ContentType+withoutManagedFields+", */*")
+	config.UserAgent = agent
+	config.QPS = connection.QPS
+	config.Burst = int(connection.Burst)
+	followToken(config)
+	detectDeadConnections(config)
+	return config, nil
 }
 
 func clientConfig(kubeconfig, master string) (*rest.Config, error) {

@@ -23,6 +23,7 @@ type connection struct {
 	answered  bool             // at least once
 	failing   map[string]error // by kind
 	since     time.Time        // start of the current outage, or of the time without one
+	full      map[string]error // kinds of which something had no room
 	absent    map[string]Absence
 	resources map[string]string // group version and resource by kind
 }
@@ -36,7 +37,7 @@ type Absence struct {
 
 func newConnection(logger logr.Logger, clk clock.Clock) *connection {
 	return &connection{
-		logger: logger, clock: clk, failing: map[string]error{}, since: clk.Now(),
+		logger: logger, clock: clk, failing: map[string]error{}, full: map[string]error{}, since: clk.Now(),
 		absent: map[string]Absence{}, resources: map[string]string{},
 	}
 }
@@ -69,6 +70,22 @@ func (c *connection) failed(kind string, err error) {
 	c.failing[kind] = err
 }
 
+// setFull records that something of a kind had no room, with nil that all had.
+func (c *connection) setFull(kind string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, was := c.full[kind]
+	switch {
+	case err != nil && !was:
+		c.logger.Error(err, "Too many objects for the memory of this proxy; what is known stays in force", "kind", kind, "remedy", remedy(err))
+	case err == nil && was:
+		c.logger.Info("All objects have room again", "kind", kind)
+	}
+	if delete(c.full, kind); err != nil {
+		c.full[kind] = err
+	}
+}
+
 func (c *connection) setAbsent(a Absence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,10 +113,12 @@ func (c *connection) setListed(kind string, a *api, older bool) {
 func (c *connection) status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Connected: c.answered && len(c.failing) == 0, Since: c.since}
-	for _, kind := range slices.Sorted(maps.Keys(c.failing)) {
-		s.Reason, s.Remedy = c.failing[kind], remedy(c.failing[kind])
-		break
+	s := Status{Connected: c.answered && len(c.failing) == 0 && len(c.full) == 0, Since: c.since}
+	for _, errs := range []map[string]error{c.full, c.failing} {
+		for _, kind := range slices.Sorted(maps.Keys(errs)) {
+			s.Reason, s.Remedy = errs[kind], remedy(errs[kind])
+			break
+		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.absent)) {
 		s.Without = append(s.Without, c.absent[kind])
@@ -109,7 +128,10 @@ func (c *connection) status() Status {
 
 func remedy(err error) string {
 	var invalid x509.CertificateInvalidError
+	var full *noRoomError
 	switch {
+	case errors.As(err, &full):
+		return full.remedy()
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return "set certificate-authority in the kubeconfig to a file that has the certificate of the authority that signed the server's; a changed file is read again within 5 minutes"
 	case errors.As(err, new(x509.HostnameError)):

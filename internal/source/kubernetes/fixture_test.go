@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 	"sluice/internal/testkit"
 )
 
@@ -129,7 +130,7 @@ type fixture struct {
 func follow(t *testing.T, server *apiServer, edit func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{T: t, sink: newSink(), server: server, ended: make(chan error, 1)}
-	options := Options{NodeName: "here", retry: hasty, Logger: funcr.New(func(_, args string) {
+	options := Options{Proxy: source.Proxy{NodeName: "here"}, retry: hasty, Logger: funcr.New(func(_, args string) {
 		f.logMu.Lock()
 		defer f.logMu.Unlock()
 		f.log = append(f.log, args)

@@ -22,7 +22,7 @@ type follower struct {
 
 func (s *Source) newFollower(k *kind) *follower {
 	f := &follower{Source: s, kind: k}
-	f.store = newStore(s.outlet, f.listed)
+	f.store = newStore(s.gate, s.room, f.listed, f.noRoom)
 	return f
 }
 
@@ -38,6 +38,9 @@ func (f *follower) run(ctx context.Context) {
 // listAndWatch lists once, by the first API that the server has, and then
 // watches until the watch fails.
 func (f *follower) listAndWatch(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go f.awaitRoom(ctx, cancel)
 	for range f.kind.apis {
 		if f.reflector == nil {
 			f.use(ctx, f.kind.apis[f.at])
@@ -68,7 +71,7 @@ func (f *follower) refused(ctx context.Context, err error) {
 		f.goWithout(ctx, "the proxy may not list it", remedy(err))
 	default:
 		// It will be retried, but the other kinds do not wait for it.
-		f.outlet.listed(f.kind.name)
+		f.gate.listed(f.kind.name)
 	}
 }
 
@@ -76,14 +79,37 @@ func (f *follower) refused(ctx context.Context, err error) {
 // to ask again.
 func (f *follower) goWithout(ctx context.Context, reason, remedy string) {
 	f.connection.setAbsent(Absence{f.kind.name, reason, remedy})
-	f.outlet.listed(f.kind.name)
+	f.gate.listed(f.kind.name)
 	sleep(ctx, f.options.Clock, f.options.ResyncPeriod)
 }
 
-// listed records that the kind was passed on completely.
-func (f *follower) listed() {
+// listed records that the kind was listed completely, but for what had no room. Half a cluster is worse than
+// yesterday's: the sink is not in sync as long as something is missing of what there was at the start.
+func (f *follower) listed(left missing) {
 	f.connection.setListed(f.kind.name, f.kind.apis[f.at], f.at > 0)
-	f.outlet.listed(f.kind.name)
+	f.noRoom(left)
+	if left.objects == 0 {
+		f.gate.listed(f.kind.name)
+	}
+}
+
+// noRoom records what of the kind had no room.
+func (f *follower) noRoom(left missing) {
+	var err error
+	if left.objects > 0 {
+		err = &noRoomError{left, f.kind.name, f.room.limit()}
+	}
+	f.connection.setFull(f.kind.name, err)
+}
+
+// awaitRoom calls relist when there is room for what had none.
+func (f *follower) awaitRoom(ctx context.Context, relist func()) {
+	for sleep(ctx, f.options.Clock, f.options.roomPeriod) {
+		if f.store.waits() {
+			relist()
+			return
+		}
+	}
 }
 
 func (f *follower) use(ctx context.Context, a *api) {

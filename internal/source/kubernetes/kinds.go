@@ -24,7 +24,7 @@ import (
 const (
 	// The server leaves out what is not for this proxy, which saves
 	// bandwidth and decoding.
-	notOfAnotherProxy = "!service.kubernetes.io/service-proxy-name"
+	notOfAnotherProxy = "!" + source.LabelServiceProxyName
 	notHeadless       = "!" + v1.IsHeadlessService
 	hasClusterIP      = "spec.clusterIP!=" + v1.ClusterIPNone
 )
@@ -62,29 +62,39 @@ type client[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-func kindsOf(c clientset.Interface, nodeName string) []*kind {
-	services := newAPI[*v1.Service]("v1", "services", c.CoreV1().Services(""))
-	services.labels, services.fields = notOfAnotherProxy, hasClusterIP
-	slices := newAPI[*discoveryv1.EndpointSlice]("discovery.k8s.io/v1", "endpointslices", c.DiscoveryV1().EndpointSlices(""))
+// kindsOf returns what a proxy follows. Of EndpointSlices, one with a name also follows those of
+// other proxies' Services: it must know them when a Service gets its label, and not every slice has
+// a copy of it.
+func kindsOf(c clientset.Interface, proxy source.Proxy) []*kind {
+	services := newAPI[*v1.Service](proxy, "v1", "services", c.CoreV1().Services(""))
+	services.fields = hasClusterIP
+	if proxy.ServiceProxyName == "" { // otherwise it must learn of Services that become others'
+		services.labels = notOfAnotherProxy
+	}
+	slices := newAPI[*discoveryv1.EndpointSlice](proxy, "discovery.k8s.io/v1", "endpointslices", c.DiscoveryV1().EndpointSlices(""))
 	slices.labels = notHeadless
-	endpoints := newAPI[*v1.Endpoints]("v1", "endpoints", c.CoreV1().Endpoints(""))
+	endpoints := newAPI[*v1.Endpoints](proxy, "v1", "endpoints", c.CoreV1().Endpoints(""))
 	endpoints.labels = notHeadless
-	nodes := newAPI[*v1.Node]("v1", "nodes", c.CoreV1().Nodes())
-	nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String()
-	nodes.only = nodeName
+	nodes := newAPI[*v1.Node](proxy, "v1", "nodes", c.CoreV1().Nodes())
+	nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, proxy.NodeName).String()
+	nodes.only = proxy.NodeName
 
-	return []*kind{
+	kinds := []*kind{
 		{name: "Service", apis: []*api{services}},
 		{name: "EndpointSlice", apis: []*api{slices, endpoints}},
 		{name: "Node", apis: []*api{nodes}},
-		{name: "ServiceCIDR", optional: true, apis: []*api{
-			newAPI[*networkingv1.ServiceCIDR]("networking.k8s.io/v1", "servicecidrs", c.NetworkingV1().ServiceCIDRs()),
-			newAPI[*networkingv1beta1.ServiceCIDR]("networking.k8s.io/v1beta1", "servicecidrs", c.NetworkingV1beta1().ServiceCIDRs()),
-		}},
 	}
+	if proxy.Beside() {
+		return kinds
+	}
+	return append(kinds, &kind{
+		name: "ServiceCIDR", optional: true, apis: []*api{
+			newAPI[*networkingv1.ServiceCIDR](proxy, "networking.k8s.io/v1", "servicecidrs", c.NetworkingV1().ServiceCIDRs()),
+			newAPI[*networkingv1beta1.ServiceCIDR](proxy, "networking.k8s.io/v1beta1", "servicecidrs", c.NetworkingV1beta1().ServiceCIDRs()),
+		}})
 }
 
-func newAPI[O metav1.Object, L runtime.Object](groupVersion, resource string, c client[L]) *api {
+func newAPI[O metav1.Object, L runtime.Object](proxy source.Proxy, groupVersion, resource string, c client[L]) *api {
 	a := &api{
 		groupVersion: groupVersion,
 		resource:     resource,
@@ -101,7 +111,7 @@ func newAPI[O metav1.Object, L runtime.Object](groupVersion, resource string, c 
 		case a.only != "" && o.GetName() != a.only:
 			return nil, nil
 		}
-		return source.Events(o), nil
+		return proxy.Events(o), nil
 	}
 	return a
 }

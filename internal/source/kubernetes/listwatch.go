@@ -23,9 +23,9 @@ var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 var errNoAnswer = errors.New("the server closed the connection without an answer")
 
-// listWatch requests lists and watches, converts their objects to records
-// before the reflector sees them, and reports the success of each request to
-// the connection.
+// listWatch requests lists and watches. The objects of lists go to the store as they are decoded, so
+// that the reflector sees lists of nothing; changes become records before it sees them. The success of
+// each request is reported to the connection.
 type listWatch struct {
 	kind       *kind
 	api        *api
@@ -35,6 +35,7 @@ type listWatch struct {
 	retry      wait.Backoff
 	timeout    time.Duration // of a list
 	expiries   expiries
+	listing    *listing // of the last plain list
 }
 
 // list requests a list, or a page of it, according to the options.
@@ -46,16 +47,18 @@ func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runti
 		l.failed(ctx, err)
 		return nil, err
 	}
-	records, err := l.recordsOf(answer)
+	header, err := l.take(answer, options.Continue == "")
 	if err != nil {
 		l.failed(ctx, err)
 		return nil, err
 	}
 	l.connection.reached(l.kind.name)
-	return records, nil
+	return header, nil
 }
 
-func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
+// take passes the objects of a list, or of a page of it, to the store, and returns what the reflector
+// must know: the list without them.
+func (l *listWatch) take(answer runtime.Object, first bool) (*recordList, error) {
 	header, err := meta.ListAccessor(answer)
 	if err != nil {
 		return nil, fmt.Errorf("the answer to a list of %s is not a list: %w", l.api.resource, err)
@@ -65,27 +68,24 @@ func (l *listWatch) recordsOf(answer runtime.Object) (*recordList, error) {
 		// and the server must not make all Services vanish with one.
 		return nil, fmt.Errorf("the answer to a list of %s has no resource version", l.api.resource)
 	}
-	list := &recordList{
-		ListMeta: metav1.ListMeta{
-			ResourceVersion:    header.GetResourceVersion(),
-			Continue:           header.GetContinue(),
-			RemainingItemCount: header.GetRemainingItemCount(),
-		},
-		Items: make([]*record, 0, meta.LenList(answer)),
+	if first {
+		l.listing = l.store.begin()
 	}
 	err = meta.EachListItem(answer, func(obj runtime.Object) error {
 		r, err := l.recordOf(obj)
-		if err != nil {
-			return err
+		if err == nil {
+			l.listing.add(r.name(), r.events)
 		}
-		l.store.share(r)
-		list.Items = append(list.Items, r)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return list, nil
+	return &recordList{ListMeta: metav1.ListMeta{
+		ResourceVersion:    header.GetResourceVersion(),
+		Continue:           header.GetContinue(),
+		RemainingItemCount: header.GetRemainingItemCount(),
+	}}, nil
 }
 
 func (l *listWatch) recordOf(obj runtime.Object) (*record, error) {

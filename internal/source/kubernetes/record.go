@@ -8,8 +8,7 @@ import (
 	"sluice/internal/model"
 )
 
-// record stands for an API object between the client and the store. The
-// reflector collects whole lists of them, so they are small.
+// record stands for an API object between the client and the store.
 type record struct {
 	// ObjectMeta holds only what the reflector reads: name, version, and the
 	// annotations of bookmarks.
@@ -17,10 +16,10 @@ type record struct {
 	events []model.Event // that set what the object means
 }
 
-// recordList is a list of records, or one page of it.
+// recordList stands for a list, or one page of it, whose objects the store has already.
 type recordList struct {
 	metav1.ListMeta
-	Items []*record
+	Items []*record // none: the reflector asks for them
 }
 
 var (
@@ -49,9 +48,5 @@ func (r *record) DeepCopyObject() runtime.Object {
 func (l *recordList) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 func (l *recordList) DeepCopyObject() runtime.Object {
-	out := &recordList{ListMeta: *l.ListMeta.DeepCopy(), Items: make([]*record, len(l.Items))}
-	for i, r := range l.Items {
-		out.Items[i] = r.DeepCopyObject().(*record)
-	}
-	return out
+	return &recordList{ListMeta: *l.ListMeta.DeepCopy()}
 }

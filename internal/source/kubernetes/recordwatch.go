@@ -21,17 +21,19 @@ const minWatchLifetime = time.Second
 // immediately must not be flooded with requests.
 var rewatchBackoff = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: time.Second, Steps: 10}
 
-// recordWatch forwards the events of a watch, converted to records. If the
-// server ends the watch, it opens another one at the last version: the
+var errListCut = errors.New("the server ended a list before it was complete")
+
+// recordWatch forwards the events of a watch, converted to records, but for those that are
+// part of a streamed list, which go to the store directly. If the server ends the watch, it opens another one at the last version: the
 // reflector only sees failures, and need not list again.
 type recordWatch struct {
 	requests *listWatch
 	// options are those of the next watch. Their version is that of the last
 	// event.
 	options metav1.ListOptions
-	// listing says that the watch is a streamed list that is not complete, so
-	// that there is no version to resume from.
-	listing bool
+	// listing is the streamed list that the watch begins with, nil once it is
+	// complete. Until then there is no version to resume from.
+	listing *listing
 	result  chan watch.Event
 	ctx     context.Context // of all requests
 	stop    func()
@@ -40,7 +42,10 @@ type recordWatch struct {
 // newRecordWatch forwards the events of a watch with these options. If it is a
 // streamed list, it was opened already.
 func newRecordWatch(ctx context.Context, l *listWatch, options metav1.ListOptions, list watch.Interface) *recordWatch {
-	w := &recordWatch{requests: l, options: options, listing: list != nil, result: make(chan watch.Event)}
+	w := &recordWatch{requests: l, options: options, result: make(chan watch.Event)}
+	if list != nil {
+		w.listing = l.store.begin()
+	}
 	w.options.SendInitialEvents, w.options.ResourceVersionMatch = nil, ""
 	w.ctx, w.stop = context.WithCancel(ctx)
 	go w.run(list)
@@ -63,7 +68,12 @@ func (w *recordWatch) run(from watch.Interface) {
 		if from == nil {
 			from = w.resume()
 		}
-		if from == nil || !w.pass(from) || w.listing {
+		if from == nil || !w.pass(from) {
+			return
+		}
+		if w.listing != nil {
+			w.requests.failed(w.ctx, errListCut)
+			w.send(errorEvent(apierrors.NewTooManyRequestsError(errListCut.Error()))) // the reflector lists again after a pause
 			return
 		}
 		if clock.Since(opened) >= minWatchLifetime {
@@ -88,8 +98,8 @@ func (w *recordWatch) pass(from watch.Interface) bool {
 				return true
 			}
 			event = w.requests.event(w.ctx, event)
-			if r, ok := event.Object.(*record); ok && w.listing {
-				w.requests.store.share(r)
+			if w.list(event) {
+				continue
 			}
 			if !w.send(event) || event.Type == watch.Error {
 				return false
@@ -97,6 +107,23 @@ func (w *recordWatch) pass(from watch.Interface) bool {
 			w.note(event)
 		}
 	}
+}
+
+// list takes an event that is part of a streamed list, and reports whether it is.
+func (w *recordWatch) list(event watch.Event) bool {
+	r, ok := event.Object.(*record)
+	if !ok || w.listing == nil {
+		return false
+	}
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		w.listing.add(r.name(), r.events)
+	case watch.Deleted:
+		w.listing.remove(r.name())
+	default:
+		return false
+	}
+	return true
 }
 
 func (w *recordWatch) send(event watch.Event) bool {
@@ -115,7 +142,7 @@ func (w *recordWatch) note(event watch.Event) {
 		return
 	}
 	if event.Type == watch.Bookmark && r.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
-		w.listing = false
+		w.listing = nil
 		w.requests.expiries.listed()
 	}
 	if r.ResourceVersion != "" {

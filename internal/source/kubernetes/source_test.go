@@ -164,8 +164,8 @@ func TestNothingAfterRunReturned(t *testing.T) {
 	}
 	mark := f.mark()
 	server.put(servicesPath, aService("late", "10.96.0.1"))
-	f.source.outlet.update([]model.Event{model.SetNode{}})
-	f.source.outlet.listed("Service")
+	f.source.gate.update([]model.Event{model.SetNode{}})
+	f.source.gate.listed("Service")
 	if late := f.since(mark); len(late) > 0 || f.timesSynced() != 1 {
 		t.Errorf("after Run had returned came %v", late)
 	}

@@ -10,16 +10,17 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // sliceReader stands between a server's answers and the store of slices.
 func sliceReader(sink model.Sink) *listWatch {
-	kinds := kindsOf(newFakeClient(), "here")
-	o := newOutlet()
-	o.open(sink, kinds)
+	kinds := kindsOf(newFakeClient(), source.Proxy{NodeName: "here"})
+	gate := newSinkGate()
+	gate.open(sink, kinds)
 	for _, k := range kinds {
 		if k.name == "EndpointSlice" {
-			return &listWatch{kind: k, api: k.apis[0], store: newStore(o, func() {})}
+			return &listWatch{kind: k, api: k.apis[0], store: newStore(gate, &room{limit: func() int64 { return 0 }}, func(missing) {}, func(missing) {})}
 		}
 	}
 	panic("slices are not followed")
@@ -28,16 +29,15 @@ func sliceReader(sink model.Sink) *listWatch {
 // replace reads slices one by one, as a stream does, and hands them to the store.
 func replace(t testing.TB, l *listWatch, n int, slice func(int) *discoveryv1.EndpointSlice) {
 	t.Helper()
-	list := make([]any, 0, n)
+	list := l.store.begin()
 	for i := range n {
 		r, err := l.recordOf(slice(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.store.share(r)
-		list = append(list, r)
+		list.add(r.name(), r.events)
 	}
-	if err := l.store.Replace(list, ""); err != nil {
+	if err := l.store.Replace(nil, ""); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -103,6 +103,49 @@ func TestTriggerAloneIsNoChange(t *testing.T) {
 	if got := sink.state.Slices(model.Name{Namespace: "default", Name: "web"})[0].Trigger; sink.events != 2 || !got.Equal(want) {
 		t.Errorf("%d events and trigger %v, want 2 and %v", sink.events, got, want)
 	}
+}
+
+// TestFirstListIsPassedOnAsItComes has it broken off, and begun again when less is there.
+func TestFirstListIsPassedOnAsItComes(t *testing.T) {
+	sink := &quiet{state: model.NewState()}
+	reader := sliceReader(sink)
+	add := func(to *listing, from, n int) {
+		for i := range n {
+			r, err := reader.recordOf(aSlice(fmt.Sprint("web-", from+i), "10.0.0.1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			to.add(r.name(), r.events)
+		}
+	}
+	has := func(want int, when string) {
+		t.Helper()
+		if got := len(sink.state.Slices(model.Name{Namespace: "default", Name: "web"})); got != want {
+			t.Errorf("%s: %d slices, want %d", when, got, want)
+		}
+	}
+	first := reader.store.begin()
+	add(first, 0, batchSize+1)
+	has(batchSize, "before the list is complete")
+	second := reader.store.begin()
+	has(batchSize+1, "when it was broken off")
+	add(first, 1000, 1)
+	add(second, 1, 3)
+	second.remove(model.Name{Namespace: "default", Name: "web-2"})
+	if err := reader.store.Replace(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	has(2, "when the next one is complete")
+
+	third, events := reader.store.begin(), sink.events
+	add(third, 2, 5)
+	if sink.events != events {
+		t.Error("a later list is passed on before it is complete")
+	}
+	if err := reader.store.Replace(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	has(5, "when a later one is complete")
 }
 
 // TestStoreRefusesOtherObjects changes nothing if a list cannot be understood.

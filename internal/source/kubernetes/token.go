@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// tokenPeriod is how long a token is used before its file is read again, as with
-	// client-go: the kubelet replaces tokens minutes before they expire.
+	// tokenPeriod is how long a token is used before its file is read again, unless the server
+	// refuses it, as with client-go: the kubelet replaces tokens minutes before they expire.
 	tokenPeriod = 50 * time.Second
-	// tokenPatience is how long a request waits for the file.
-	tokenPatience = time.Second
+	// tokenTimeout is how long a request waits for the file.
+	tokenTimeout = time.Second
 	// maxToken is more than any token has.
 	maxToken = 1 << 20
 )
@@ -49,8 +49,13 @@ func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper
 
 func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.source.get(r.Context()))
-	return b.RoundTripper.RoundTrip(r)
+	token := b.source.get(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil && response.StatusCode == http.StatusUnauthorized {
+		b.source.refused(token)
+	}
+	return response, err
 }
 
 // tokenFile is a token that is replaced in a file from time to time.
@@ -67,17 +72,27 @@ type tokenFile struct {
 // does not answer.
 func (f *tokenFile) get(ctx context.Context) string {
 	if done := f.refresh(); done != nil {
-		patience := time.NewTimer(tokenPatience)
-		defer patience.Stop()
+		timeout := time.NewTimer(tokenTimeout)
+		defer timeout.Stop()
 		select {
 		case <-done:
-		case <-patience.C:
+		case <-timeout.C:
 		case <-ctx.Done():
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.token
+}
+
+// refused has the file read for the next request, because the server does not take a token of it
+// any more.
+func (f *tokenFile) refused(token string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.token == token {
+		f.at = time.Time{}
+	}
 }
 
 // refresh begins to read the file if that is due. It returns a channel that is closed when the

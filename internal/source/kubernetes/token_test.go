@@ -28,8 +28,12 @@ func TestTokenIsFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Authorization") }))
+	var got, expired string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got = r.Header.Get("Authorization"); got == expired {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, BearerToken: "one", BearerTokenFile: path}
 	followToken(config)
@@ -50,6 +54,8 @@ func TestTokenIsFollowed(t *testing.T) {
 		{"an empty file", func() { write("") }, true, "Bearer two"},
 		{"a token again", func() { write("three") }, true, "Bearer three"},
 		{"too early", func() { write("four") }, false, "Bearer three"},
+		{"the last request with a token that has expired", func() { expired = "Bearer three" }, false, "Bearer three"},
+		{"the next one", func() {}, false, "Bearer four"},
 	} {
 		step.do()
 		if step.old {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // dated is a Service with a creationTimestamp.
@@ -28,7 +29,7 @@ type history struct {
 
 // newHistory begins an hour ago, so that no file is taken for settled.
 func newHistory(t *testing.T, files ...string) *history {
-	h := &history{T: t, dir: writeDir(t, files...), loader: newLoader("", maxFileSize), state: model.NewState(), now: time.Now().Add(-time.Hour)}
+	h := &history{T: t, dir: writeDir(t, files...), loader: newLoader(source.Proxy{}, maxFileSize), state: model.NewState(), now: time.Now().Add(-time.Hour)}
 	h.load()
 	return h
 }
@@ -231,7 +232,7 @@ func TestAtTheStartTheFirstFileDecides(t *testing.T) {
 	h := newHistory(t, "m.yaml", svc("web", "10.96.0.1"))
 	h.write("a.yaml", svc("web", "10.96.0.2"))
 	h.load()
-	fresh, err := Load(h.dir, "")
+	fresh, err := Load(h.dir, source.Proxy{})
 	must(t, err)
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.2")}, fresh.Events, values); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

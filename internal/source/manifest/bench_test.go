@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/filewatch"
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // benchServices is how many Services the benchmarks have, with five endpoints
@@ -26,7 +27,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := benchDir(b, 100)
 	b.ReportAllocs()
 	for b.Loop() {
-		content, err := Load(dir, "")
+		content, err := Load(dir, source.Proxy{})
 		if err != nil || len(content.Events) != 2*benchServices {
 			b.Fatal(err, content.Problems)
 		}

@@ -29,9 +29,9 @@ type decoded struct {
 }
 
 // decodeFile decodes the content of a file. An extension .json stands for JSON,
-// everything else for YAML. Of Nodes, only nodeName is used. Documents that the
+// everything else for YAML. It is for a proxy. Documents that the
 // file had before are not decoded again.
-func decodeFile(name string, data []byte, nodeName string, last *file) (all decoded) {
+func decodeFile(name string, data []byte, proxy source.Proxy, last *file) (all decoded) {
 	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
 		return decoded{problems: []Problem{fileProblem(name, "save it as text in UTF-8", "it is not a text file")}}
 	}
@@ -41,14 +41,17 @@ func decodeFile(name string, data []byte, nodeName string, last *file) (all deco
 			known[last.documents[i].sum] = &last.documents[i]
 		}
 	}
-	all.documents = split(name, data)
-	if n := len(all.documents); n > maxDocuments {
+	pieces := split(name, data)
+	if n := len(pieces); n > maxDocuments {
 		return decoded{problems: []Problem{fileProblem(name, "split it into several files", "it has %d documents, and at most %d are read", n, maxDocuments)}}
 	}
 	wrong, read := 0, 0
-	for read < len(all.documents) && wrong <= maxWrong {
-		batch := all.documents[read:min(read+decodeBatch, len(all.documents))]
-		decodeDocuments(name, batch, nodeName, known)
+	for read < len(pieces) && wrong <= maxWrong {
+		for _, p := range pieces[read:min(read+decodeBatch, len(pieces))] {
+			all.documents = append(all.documents, document{piece: p})
+		}
+		batch := all.documents[read:]
+		decodeDocuments(name, batch, proxy, known)
 		for i := range batch {
 			if slices.ContainsFunc(batch[i].problems, func(p Problem) bool { return p.Refused }) {
 				wrong++
@@ -56,8 +59,7 @@ func decodeFile(name string, data []byte, nodeName string, last *file) (all deco
 		}
 		read += len(batch)
 	}
-	rest := len(all.documents) - read
-	all.documents = all.documents[:read:read]
+	rest := len(pieces) - read
 	for i := range all.documents {
 		doc := &all.documents[i]
 		all.objects = append(all.objects, doc.objects...)
@@ -78,13 +80,13 @@ const (
 )
 
 // decodeDocuments decodes some documents of a file.
-func decodeDocuments(name string, documents []document, nodeName string, known map[sum]*document) {
+func decodeDocuments(name string, documents []document, proxy source.Proxy, known map[sum]*document) {
 	parallel(len(documents), func(i int) {
 		doc := &documents[i]
 		if doc.sum = sha256.Sum256(doc.text); known[doc.sum] != nil {
 			doc.decoded = known[doc.sum].movedTo(doc)
 		} else {
-			d := decoder{file: name, doc: doc, nodeName: nodeName, lines: locator{doc: doc}}
+			d := decoder{file: name, doc: doc, proxy: proxy, lines: locator{doc: doc}}
 			d.decode()
 			doc.decoded = d.decoded
 		}
@@ -97,7 +99,7 @@ type decoder struct {
 	decoded
 	file     string
 	doc      *document
-	nodeName string
+	proxy    source.Proxy
 	lines    locator
 	repeated []string // fields that occur more than once, of which all but one got lost
 }
@@ -234,7 +236,7 @@ func (d *decoder) object(it *item, kind source.Kind) {
 		return
 	}
 	in.SetNamespace(id.name.Namespace)
-	events, problems := kind.Convert(in, d.nodeName)
+	events, problems := kind.Convert(in, d.proxy)
 	refused := source.Refused(problems)
 	d.report(it, problems, refused)
 	if !refused {
@@ -255,7 +257,7 @@ func (d *decoder) parse(it *item, into any) bool {
 		r.unknown(it.Kind, into, e)
 	}
 	if err != nil {
-		r.mistyped(it.raw, err)
+		r.mistyped(it.raw, into, err)
 	}
 	problems := r.List()
 	d.report(it, problems, true)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // values compares model values but for the ages of Services.
@@ -69,7 +70,7 @@ func setWebSlice() model.Event {
 // Decode returns what the content of one file leads to, without looking for objects
 // that are there twice.
 func Decode(file string, data []byte, nodeName string) ([]model.Event, []Problem) {
-	d := decodeFile(file, data, nodeName, nil)
+	d := decodeFile(file, data, source.Proxy{NodeName: nodeName}, nil)
 	var events []model.Event
 	for _, o := range d.objects {
 		events = append(events, o.events...)
@@ -230,7 +231,7 @@ func TestLongTextsAreCut(t *testing.T) {
 		"indentation": "a: 1\n  " + long + ": 2\n" + long + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := decodeFile("f.yaml", []byte(text), "", nil).problems
+			problems := decodeFile("f.yaml", []byte(text), source.Proxy{}, nil).problems
 			if len(problems) == 0 {
 				t.Error("there is no problem")
 			}

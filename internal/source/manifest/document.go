@@ -17,18 +17,23 @@ import (
 
 // document is one document of a file.
 type document struct {
+	piece
+	sum sum // of the text
+	decoded
+}
+
+// piece is where a document is. A file may have very many.
+type piece struct {
 	number int    // from 1
 	line   int    // its first line in the file, from 1
 	text   []byte // until it is decoded
 	json   bool   // known to be JSON
 	cut    bool   // known to end too early
-	sum    sum    // of the text
-	decoded
 }
 
 // split cuts the content of a file into its documents, by the file's
 // extension. Documents that hold nothing but comments are left out.
-func split(file string, data []byte) []document {
+func split(file string, data []byte) []piece {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if filepath.Ext(file) == ".json" {
 		return splitJSON(data)
@@ -38,12 +43,12 @@ func split(file string, data []byte) []document {
 
 // splitYAML cuts at the lines that start or end a document, without parsing what is
 // between them: a document that cannot be parsed must not harm the next one.
-func splitYAML(data []byte) (docs []document) {
+func splitYAML(data []byte) (docs []piece) {
 	pos, line, start, startLine := 0, 0, 0, 1
 	var content, directive bool
 	flush := func(end int) {
 		if content {
-			docs = append(docs, document{number: len(docs) + 1, line: startLine, text: data[start:end]})
+			docs = append(docs, piece{number: len(docs) + 1, line: startLine, text: data[start:end]})
 		}
 	}
 	for text := range bytes.Lines(data) {
@@ -84,7 +89,7 @@ func holdsContent(line []byte) bool {
 
 // splitJSON cuts between JSON values. What cannot be parsed is the last
 // document, up to the end of the file.
-func splitJSON(data []byte) (docs []document) {
+func splitJSON(data []byte) (docs []piece) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	for pos, line := 0, 1; len(bytes.TrimSpace(data[pos:])) > 0; {
 		end := len(data)
@@ -95,7 +100,7 @@ func splitJSON(data []byte) (docs []document) {
 		}
 		text := bytes.TrimLeft(data[pos:end], " \t\r\n")
 		line += bytes.Count(data[pos:end-len(text)], []byte("\n"))
-		docs = append(docs, document{number: len(docs) + 1, line: line, text: text, json: true, cut: errors.Is(err, io.ErrUnexpectedEOF)})
+		docs = append(docs, piece{number: len(docs) + 1, line: line, text: text, json: true, cut: errors.Is(err, io.ErrUnexpectedEOF)})
 		line += bytes.Count(text, []byte("\n"))
 		pos = end
 	}

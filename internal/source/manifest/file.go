@@ -13,6 +13,7 @@ import (
 
 	"sluice/internal/base/printable"
 	"sluice/internal/base/regularfile"
+	"sluice/internal/source"
 )
 
 // maxFileSize is the size above which a file is refused unread.
@@ -43,7 +44,7 @@ const graceTime = 2 * time.Second
 
 // refresh returns what is known of a file now, which is f if it did not change.
 // The file is not read if its identity is the same.
-func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *file {
+func (f *file) refresh(e *entry, proxy source.Proxy, limit int64, now time.Time) *file {
 	next := &file{}
 	if e.info != nil {
 		next.id = fileIDOf(e.info)
@@ -64,7 +65,7 @@ func (f *file) refresh(e *entry, nodeName string, limit int64, now time.Time) *f
 		next.problems = []Problem{e.problem(err)}
 		next.vanished = e.err == nil && errors.Is(err, fs.ErrNotExist)
 	} else {
-		next.decoded = decodeFile(e.name, data, nodeName, f)
+		next.decoded = decodeFile(e.name, data, proxy, f)
 		next.ended = bytes.HasSuffix(data, []byte("\n"))
 	}
 	why := next.cut(f)

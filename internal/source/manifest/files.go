@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/base/regularfile"
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // File is a file of manifests that was read, to be loaded elsewhere.
@@ -44,7 +45,7 @@ func ReadFiles(path string, limit int64) ([]File, error) {
 
 // LoadFiles is Load of files that were read, as if they replaced what is in force:
 // Services keep their ages, and new ones are the youngest.
-func LoadFiles(files []File, nodeName string, inForce *model.State) *Content {
+func LoadFiles(files []File, proxy source.Proxy, inForce *model.State) *Content {
 	var entries []entry
 	var unread []Problem
 	for _, f := range files {
@@ -54,7 +55,7 @@ func LoadFiles(files []File, nodeName string, inForce *model.State) *Content {
 		}
 		entries = append(entries, entry{name: f.Name, data: append([]byte{}, f.Data...)})
 	}
-	content := newLoader(nodeName, maxFileSize).all(entries, time.Time{}, true)
+	content := newLoader(proxy, maxFileSize).all(entries, time.Time{}, true)
 	content.Problems = append(unread, content.Problems...)
 	for i, e := range content.Events {
 		if set, ok := e.(model.SetService); ok {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
@@ -30,7 +31,7 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "device.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	want, err := Load(dir, "n1")
+	want, err := Load(dir, source.Proxy{NodeName: "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestFilesReadElsewhereLoadTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := LoadFiles(files, "n1", model.NewState())
+	got := LoadFiles(files, source.Proxy{NodeName: "n1"}, model.NewState())
 	if want.Objects == 0 || len(want.Problems) == 0 {
 		t.Fatalf("the directory holds %d objects and %d problems", want.Objects, len(want.Problems))
 	}
@@ -79,7 +80,7 @@ func TestLoadFilesReplacesWhatIsInForce(t *testing.T) {
 	inForce.Apply(&model.Dirty{}, known)
 	text := svc("web", "10.96.0.9") + "---\n" + strings.Replace(svc("new", "10.96.0.2"), "name: new", "name: new, creationTimestamp: '2020-01-01T00:00:00Z'", 1)
 	state := model.NewState()
-	state.Apply(&model.Dirty{}, LoadFiles([]File{{Name: "a.yaml", Data: []byte(text)}}, "", inForce).Events...)
+	state.Apply(&model.Dirty{}, LoadFiles([]File{{Name: "a.yaml", Data: []byte(text)}}, source.Proxy{}, inForce).Events...)
 	web, added := state.Service(known.Name), state.Service(model.Name{Namespace: "default", Name: "new"})
 	if !web.Created.Equal(known.Created) || !added.Created.After(known.Created) {
 		t.Errorf("created at %s; the new one at %s", web.Created, added.Created)

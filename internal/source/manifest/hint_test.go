@@ -3,6 +3,8 @@ package manifest
 import (
 	"strings"
 	"testing"
+
+	"sluice/internal/source"
 )
 
 // TestMistakesAreExplained checks that mistakes are found where they are, and that the
@@ -25,6 +27,12 @@ func TestMistakesAreExplained(t *testing.T) {
 			"line 7: Service default/web: spec.colour: Service has no such field (remove the field or correct its name)"},
 		{"number in quotes", head + "spec:\n  clusterIP: 10.96.0.1\n  ports:\n  - port: 443\n    name: a\n  - name: b\n    port: \"80\"\n",
 			"line 10: Service default/web: spec.ports[1].port: there is a string where a whole number belongs (write the number without quotes)"},
+		{"several values of wrong types", head + "spec:\n  clusterIP: [10.96.0.1]\n  ports:\n  - port: http\n    targetPort: [80]\n",
+			`line 5: Service default/web: spec.clusterIP: there is a list where a string belongs (write "10.96.0.1")` + "\n" +
+				"line 7: Service default/web: spec.ports[0].port: there is a string where a whole number belongs (write a whole number)\n" +
+				"line 8: Service default/web: spec.ports[0].targetPort: cannot unmarshal array into Go value of type int32 (correct the value)"},
+		{"number for an annotation", strings.Replace(head, "{name: web}", "{name: web, annotations: {a: 1}}", 1) + "spec:\n  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n",
+			"line 3: Service default/web: metadata.annotations.a: there is a number where a string belongs (put the value in quotes)"},
 		{"wrong indentation", head + " spec:\n  clusterIP: 10.96.0.1\n",
 			`line 4: document: the line " spec:" is not indented like those around it (indent it by as many spaces as the other fields of the same mapping)`},
 		{"wrong indentation further down", head + "spec:\n  clusterIP: 10.96.0.1\n   ports: [{port: 80}]\n",
@@ -41,7 +49,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"other group", "apiVersion: example.com/v1\nkind: Services\nmetadata: {name: web}\n", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := decodeFile("a.yaml", []byte(tt.text), "node1", nil)
+			d := decodeFile("a.yaml", []byte(tt.text), source.Proxy{NodeName: "node1"}, nil)
 			got := ""
 			for i, p := range d.problems {
 				if i > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // Content holds what was loaded from a path.
@@ -25,29 +26,29 @@ type Content struct {
 	unfinished []string            // files that look half written now, and did not before
 }
 
-// Load reads a path once. Of Nodes, only nodeName is used.
-func Load(path, nodeName string) (*Content, error) {
+// Load reads a path once, for a proxy.
+func Load(path string, proxy source.Proxy) (*Content, error) {
 	l, err := list(path)
 	if err != nil {
 		return nil, err
 	}
 	// Nothing is read a second time, so the time does not matter.
-	return newLoader(nodeName, maxFileSize).all(l.entries, time.Time{}, true), nil
+	return newLoader(proxy, maxFileSize).all(l.entries, time.Time{}, true), nil
 }
 
 // loader remembers what the files held, to find out what changed.
 type loader struct {
-	nodeName string
-	limit    int64
-	files    map[string]*file
-	faulty   map[string]bool // files that have problems of their own
-	awaited  map[string]bool // files that look half written
-	objects  objects
-	digest   sum
+	proxy   source.Proxy
+	limit   int64
+	files   map[string]*file
+	faulty  map[string]bool // files that have problems of their own
+	awaited map[string]bool // files that look half written
+	objects objects
+	digest  sum
 }
 
-func newLoader(nodeName string, limit int64) *loader {
-	return &loader{nodeName: nodeName, limit: limit, files: map[string]*file{}, faulty: map[string]bool{}, awaited: map[string]bool{}, objects: newObjects()}
+func newLoader(proxy source.Proxy, limit int64) *loader {
+	return &loader{proxy: proxy, limit: limit, files: map[string]*file{}, faulty: map[string]bool{}, awaited: map[string]bool{}, objects: newObjects()}
 }
 
 // all loads all files that there are.
@@ -82,7 +83,7 @@ func (l *loader) some(entries []entry, gone []string, now time.Time) *Content {
 func (l *loader) load(entries []entry, gone []string, now time.Time, final bool) *Content {
 	read := make([]*file, len(entries))
 	parallel(len(entries), func(i int) {
-		read[i] = l.files[entries[i].name].refresh(&entries[i], l.nodeName, l.limit, now)
+		read[i] = l.files[entries[i].name].refresh(&entries[i], l.proxy, l.limit, now)
 	})
 	if !final && slices.ContainsFunc(read, func(f *file) bool { return f.vanished }) {
 		return nil
@@ -141,9 +142,9 @@ func (l *loader) await(content *Content, name string, f *file) {
 	}
 }
 
-// patience returns how long it takes until a file that looks half written is used as it is,
+// graceLeft returns how long it takes until a file that looks half written is used as it is,
 // if there is one.
-func (l *loader) patience(now time.Time) (shortest time.Duration, ok bool) {
+func (l *loader) graceLeft(now time.Time) (shortest time.Duration, ok bool) {
 	for name := range l.awaited {
 		left := graceTime - now.Sub(l.files[name].since)
 		if !ok || left < shortest {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // writeDir makes a directory of files, given as name and content in turn.
@@ -33,14 +35,14 @@ func loadWith(t *testing.T, l *loader, path string, now time.Time) *Content {
 // digest returns the digest of what a path holds.
 func digest(t *testing.T, path string) string {
 	t.Helper()
-	content, err := Load(path, "")
+	content, err := Load(path, source.Proxy{})
 	must(t, err)
 	return content.Digest
 }
 
 func TestLoad(t *testing.T) {
 	dir := writeDir(t, "a.yaml", web, "b.yaml", webSlice)
-	got, err := Load(dir, "")
+	got, err := Load(dir, source.Proxy{})
 	must(t, err)
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1"), setWebSlice()}, got.Events, values); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -48,7 +50,7 @@ func TestLoad(t *testing.T) {
 	if got.Files != 2 || got.Objects != 2 || len(got.Problems) > 0 {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := Load(filepath.Join(dir, "none"), ""); err == nil {
+	if _, err := Load(filepath.Join(dir, "none"), source.Proxy{}); err == nil {
 		t.Error("a path that is not there can be loaded")
 	}
 }
@@ -78,7 +80,7 @@ func TestDigestFollowsNamesAndContents(t *testing.T) {
 func TestOnlyDifferencesAreHandedOver(t *testing.T) {
 	dir := writeDir(t, "a.yaml", web+"---\n"+webSlice, "b.yaml", svc("b", "10.96.0.2"), "n.yaml", "{apiVersion: v1, kind: Node, metadata: {name: me}}",
 		"c.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: c}, spec: {cidrs: [10.96.0.0/16]}}")
-	l := newLoader("me", maxFileSize)
+	l := newLoader(source.Proxy{NodeName: "me"}, maxFileSize)
 	now := time.Now()
 	if got := loadWith(t, l, dir, now); len(got.Events) != 5 || got.Objects != 5 {
 		t.Fatalf("got %+v", got)
@@ -106,7 +108,7 @@ func TestOnlyDifferencesAreHandedOver(t *testing.T) {
 
 func TestFirstOfTwoEqualObjectsIsUsed(t *testing.T) {
 	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1")+"---\n"+svc("web", "10.96.0.2"), "b.yaml", "# twice\n---\n"+svc("web", "10.96.0.3"))
-	l := newLoader("", maxFileSize)
+	l := newLoader(source.Proxy{}, maxFileSize)
 	got := loadWith(t, l, dir, time.Now())
 	if diff := cmp.Diff([]model.Event{setWeb("10.96.0.1")}, got.Events, values); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -143,13 +145,24 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			return os.Truncate(p, 100<<20)
 		}, "104857600 bytes"},
 		{"a pipe", func(p string) error { return syscall.Mkfifo(p, 0o644) }, "not a regular file"},
+		{"a socket", func(p string) error {
+			listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: p, Net: "unix"})
+			if err == nil {
+				listener.SetUnlinkOnClose(false)
+				err = listener.Close()
+			}
+			return err
+		}, "no such device or address"},
+		{"a device without an end", func(p string) error { return os.Symlink("/dev/zero", p) }, "not a regular file"},
+		{"a terminal", func(p string) error { return os.Symlink("/dev/ptmx", p) }, "not a regular file"},
+		{"the log of the kernel", func(p string) error { return os.Symlink("/dev/kmsg", p) }, "not a regular file"},
 		{"a link to nowhere", func(p string) error { return os.Symlink("nowhere", p) }, "no such file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := writeDir(t, "good.yaml", web)
 			must(t, tt.make(filepath.Join(dir, "bad.yaml")))
-			got := loadWith(t, newLoader("", 1000), dir, time.Now())
+			got := loadWith(t, newLoader(source.Proxy{}, 1000), dir, time.Now())
 			if len(got.Events) != 1 || len(got.Problems) != 1 {
 				t.Fatalf("got %+v", got)
 			}
@@ -164,7 +177,7 @@ func TestLinksInCirclesAreReadOnce(t *testing.T) {
 	dir := writeDir(t, "a.yaml", web)
 	must(t, os.Symlink(".", filepath.Join(dir, "self")))
 	must(t, os.Symlink("loop.yaml", filepath.Join(dir, "loop.yaml")))
-	got, err := Load(dir, "")
+	got, err := Load(dir, source.Proxy{})
 	must(t, err)
 	if got.Files != 2 || got.Objects != 1 || len(got.Problems) != 1 || got.Problems[0].File != "loop.yaml" {
 		t.Errorf("got %+v", got)
@@ -173,7 +186,7 @@ func TestLinksInCirclesAreReadOnce(t *testing.T) {
 
 func TestFileChangedTwiceInOneTick(t *testing.T) {
 	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1"))
-	l := newLoader("", maxFileSize)
+	l := newLoader(source.Proxy{}, maxFileSize)
 	loadWith(t, l, dir, time.Now())
 	// Make the identity of the new content look like that of the old one.
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(svc("web", "10.96.0.2")), 0o644))
@@ -188,7 +201,7 @@ func TestFileChangedTwiceInOneTick(t *testing.T) {
 
 func TestFileLeftAloneIsNotReadAgain(t *testing.T) {
 	dir := writeDir(t, "a.yaml", svc("web", "10.96.0.1"))
-	l := newLoader("", maxFileSize)
+	l := newLoader(source.Proxy{}, maxFileSize)
 	later := time.Now().Add(time.Hour)
 	loadWith(t, l, dir, later)
 	before := l.files["a.yaml"]
@@ -203,7 +216,7 @@ func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
 	listing, err := list(dir)
 	must(t, err)
 	must(t, os.Remove(filepath.Join(dir, "b.yaml")))
-	l := newLoader("", maxFileSize)
+	l := newLoader(source.Proxy{}, maxFileSize)
 	if l.all(listing.entries, time.Now(), false) != nil {
 		t.Error("a deleted file was not noticed")
 	}
@@ -216,7 +229,7 @@ func TestFileGoneSinceListingIsListedAgain(t *testing.T) {
 // was decoded.
 func TestOnlyChangedDocumentsAreDecoded(t *testing.T) {
 	dir := writeDir(t, "a.yaml", svc("a", "10.96.0.1")+"---\n"+svc("b", "10.96.0.2")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n")
-	l := newLoader("", maxFileSize)
+	l := newLoader(source.Proxy{}, maxFileSize)
 	first := loadWith(t, l, dir, time.Now())
 	before := l.files["a.yaml"].objects
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("# moved\n---\n"+svc("b", "10.96.0.9")+"---\n"+svc("c", "10.96.0.3")+"---\nkind: [\n"), 0o644))
@@ -243,7 +256,7 @@ func TestManyWrongDocumentsAreBounded(t *testing.T) {
 	const good = "apiVersion: v1\nkind: Service\nmetadata: {name: good, namespace: default}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
 	put("b.yaml", good+strings.Repeat("---\na: 1\n", 20*maxWrong))
 	put("a.yaml", "a: 1\n")
-	content, err := Load(dir, "")
+	content, err := Load(dir, source.Proxy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,14 +267,14 @@ func TestManyWrongDocumentsAreBounded(t *testing.T) {
 	if first.File != "a.yaml" || !strings.Contains(last.Reason, "more problems") {
 		t.Errorf("the first problem is %v, the last %v", first, last)
 	}
-	f := decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", 20*maxWrong)), "", nil)
+	f := decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", 20*maxWrong)), source.Proxy{}, nil)
 	if n := len(f.documents); n > 2*maxWrong {
 		t.Errorf("%d documents were decoded", n)
 	}
 	if p := f.problems[len(f.problems)-1]; !strings.Contains(p.Reason, "are not read") {
 		t.Errorf("the last problem is %v", p)
 	}
-	f = decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", maxDocuments+1)), "", nil)
+	f = decodeFile("b.yaml", []byte(strings.Repeat("---\na: 1\n", maxDocuments+1)), source.Proxy{}, nil)
 	if len(f.problems) != 1 || !strings.Contains(f.problems[0].Reason, "at most 250000 are read") {
 		t.Errorf("of too many documents it says %v", f.problems)
 	}

@@ -36,9 +36,9 @@ func (p Problem) Placed() model.Problem {
 	return placed
 }
 
-// refused returns the problems because of which something is not used. Those of objects
-// in use are reported with the objects.
-func refused(problems []Problem) []model.Problem {
+// Refused returns the problems because of which something is not used, with their places. Those of
+// objects in use are reported with the objects.
+func Refused(problems []Problem) []model.Problem {
 	var out []model.Problem
 	for _, p := range problems {
 		if p.Refused {

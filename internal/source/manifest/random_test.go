@@ -20,6 +20,7 @@ import (
 	"sluice/internal/base/filewatch"
 	"sluice/internal/base/printable"
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 // mess changes the files of a directory at random.
@@ -202,16 +203,16 @@ type content struct {
 // objects are those that a file contributes.
 func (c *content) objects(e *entry) []*object {
 	if c.good != nil {
-		return decodeFile(e.name, c.good, "me", nil).objects
+		return decodeFile(e.name, c.good, source.Proxy{NodeName: "me"}, nil).objects
 	}
-	return decodeFile(e.name, c.data, "me", nil).objects
+	return decodeFile(e.name, c.data, source.Proxy{NodeName: "me"}, nil).objects
 }
 
 // refresh returns what is used of a file after it was looked at.
 func (c *content) refresh(e *entry, limit int64, now time.Time) *content {
 	next := &content{}
 	next.data, next.sum, next.err = e.read(limit)
-	problems := decodeFile(e.name, next.data, "me", nil).problems
+	problems := decodeFile(e.name, next.data, source.Proxy{NodeName: "me"}, nil).problems
 	if c != nil && next.err == nil && c.err == nil && next.sum == c.sum {
 		c.partial = nil
 		return c
@@ -254,7 +255,7 @@ func (s *simple) load(t *testing.T, dir string, now time.Time) (files int) {
 		if c.err != nil {
 			s.problems = append(s.problems, e.problem(c.err))
 		} else {
-			s.problems = append(s.problems, decodeFile(e.name, c.data, "me", nil).problems...)
+			s.problems = append(s.problems, decodeFile(e.name, c.data, source.Proxy{NodeName: "me"}, nil).problems...)
 		}
 		s.problems = append(s.problems, c.loss...)
 		for _, o := range c.objects(e) {
@@ -379,7 +380,7 @@ func TestRandomChanges(t *testing.T) {
 			must(t, err)
 			m := &mess{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), dir: dir}
 			clock := testingclock.NewFakeClock(time.Now().Add(-time.Hour)) // no file is taken for settled
-			follower := New(Options{Path: dir, NodeName: "me", maxFileSize: 2000, Clock: clock})
+			follower := New(Options{Path: dir, Proxy: source.Proxy{NodeName: "me"}, maxFileSize: 2000, Clock: clock})
 			sink := &valueSink{T: t, values: map[model.Event]model.Event{}}
 			want := &simple{limit: 2000}
 			for step := 0; step < 60 && !t.Failed(); step++ {
@@ -388,7 +389,7 @@ func TestRandomChanges(t *testing.T) {
 					m.change()
 				}
 				clock.Step(time.Duration(m.IntN(1500)) * time.Millisecond)
-				wait, unfinished := follower.loader.patience(clock.Now())
+				wait, unfinished := follower.loader.graceLeft(clock.Now())
 				if step == 0 || m.IntN(10) == 0 || unfinished && wait <= 0 {
 					m.dirty = nil // look at all of it
 				} else if m.dirty = slices.DeleteFunc(m.dirty, func(p string) bool { return !follower.listing.watch.Matters(p) }); len(m.dirty) == 0 {
@@ -457,7 +458,7 @@ func heldBy(t *testing.T, dir string) held {
 	for i := range listing.entries {
 		data, _, err := listing.entries[i].read(maxFileSize)
 		must(t, err)
-		for _, o := range decodeFile(listing.entries[i].name, data, "me", nil).objects {
+		for _, o := range decodeFile(listing.entries[i].name, data, source.Proxy{NodeName: "me"}, nil).objects {
 			if known[o.identity] {
 				h.repeated++
 			}

@@ -84,7 +84,7 @@ func TestDocumentsThatCannotBeUnderstood(t *testing.T) {
 		{name: "a string for a number", old: "port: 80", new: "port: eighty", fields: []string{"spec.ports[0].port"}},
 		{name: "a number too large", old: "port: 80", new: "port: 99999999999", fields: []string{"spec.ports[0].port"}},
 		{name: "a word of YAML 1.1 for a name", old: "{name: web}", new: "{name: yes}", fields: []string{"metadata.name"}, remedy: "quotes"},
-		{name: "a bad time", old: "{name: web}", new: "{name: web, creationTimestamp: noon}", fields: []string{oneField}},
+		{name: "a bad time", old: "{name: web}", new: "{name: web, creationTimestamp: noon}", fields: []string{"metadata.creationTimestamp"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, web) })
 	}

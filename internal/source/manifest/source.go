@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/base/filewatch"
 	"sluice/internal/model"
+	"sluice/internal/source"
 )
 
 const (
@@ -28,8 +29,8 @@ const (
 
 // Options configures a Source. Path is required.
 type Options struct {
-	Path     string // a file or a directory
-	NodeName string // the one Node that is used
+	Path     string       // a file or a directory
+	Proxy    source.Proxy // that objects are for
 	Logger   logr.Logger
 	Clock    clock.WithTicker // the real one if nil
 	Debounce time.Duration    // 20 ms if 0
@@ -72,7 +73,7 @@ func New(options Options) *Source {
 	options.Debounce = cmp.Or(options.Debounce, defaultDebounce)
 	options.maxFileSize = cmp.Or(options.maxFileSize, maxFileSize)
 	options.reread = cmp.Or(options.reread, reread)
-	return &Source{options: options, loader: newLoader(options.NodeName, options.maxFileSize)}
+	return &Source{options: options, loader: newLoader(options.Proxy, options.maxFileSize)}
 }
 
 // Run sends what the path holds to the sink and follows it until the context ends.
@@ -145,7 +146,7 @@ func (s *Source) pass(watcher *filewatch.Watcher, sink model.Sink, requested boo
 		return
 	}
 	s.away.Store(nil)
-	if wait, ok := s.loader.patience(s.options.Clock.Now()); ok {
+	if wait, ok := s.loader.graceLeft(s.options.Clock.Now()); ok {
 		s.again = s.options.Clock.After(wait)
 	}
 	for _, name := range content.unfinished {
@@ -231,7 +232,7 @@ func (s *Source) report(problems []Problem, sink model.Sink) {
 	if slices.Equal(s.problems, problems) {
 		return
 	}
-	sink.Update(model.SetRefused{Problems: refused(problems)})
+	sink.Update(model.SetRefused{Problems: Refused(problems)})
 	known := make(map[Problem]bool, len(s.problems))
 	for _, p := range s.problems {
 		known[p] = true

@@ -92,7 +92,7 @@ func newFixture(t *testing.T, path string) *fixture {
 // start runs the source until the test ends.
 func (f *fixture) start(options Options) {
 	f.Helper()
-	options.Path, options.NodeName = f.path, "me"
+	options.Path, options.Proxy.NodeName = f.path, "me"
 	options.Logger = funcr.New(func(_, args string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -1,15 +1,13 @@
 package manifest
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"reflect"
-	"regexp"
 	"strings"
 
 	sigsjson "sigs.k8s.io/json"
 
+	"sluice/internal/base/yamlsyntax"
 	"sluice/internal/source"
 )
 
@@ -34,33 +32,13 @@ func (r strictReport) repeated(field string) {
 	r.Malformed(field, "keep one of them", "the field is there more than once")
 }
 
-// indices are those in the path of a field.
-var indices = regexp.MustCompile(`\[\d+\]`)
-
-// shapes are the names of types for people who read YAML.
-var shapes = map[reflect.Kind]string{
-	reflect.Bool: "boolean", reflect.String: "string", reflect.Slice: "list", reflect.Struct: "mapping", reflect.Map: "mapping",
-}
-
-// mistyped reports that the object does not have the shape of its kind.
-func (r strictReport) mistyped(raw []byte, err error) {
-	var typeError *json.UnmarshalTypeError
-	if !errors.As(err, &typeError) {
+// mistyped reports values that do not have the types of their fields, for which decoding has failed.
+func (r strictReport) mistyped(raw []byte, object any, err error) {
+	found := yamlsyntax.Misfits(raw, reflect.TypeOf(object))
+	for _, m := range found {
+		r.Malformed(m.Path, m.Remedy, "%s", m.Reason)
+	}
+	if len(found) == 0 {
 		r.Malformed("", "correct the value", "%s", strings.TrimPrefix(err.Error(), "json: "))
-		return
 	}
-	kind := typeError.Type.Kind()
-	shape := cmp.Or(shapes[kind], "whole number")
-	remedy := "write a " + shape
-	switch {
-	case kind == reflect.String:
-		remedy = "put the value in quotes"
-	case shapes[kind] == "" && typeError.Value == "string":
-		remedy = "write the number without quotes"
-	}
-	field := typeError.Field
-	if path, ok := pathAt(raw, typeError.Offset); ok && field == indices.ReplaceAllString(path, "") {
-		field = path
-	}
-	r.Malformed(field, remedy, "there is a %s where a %s belongs", typeError.Value, shape)
 }

@@ -43,14 +43,14 @@ func TestHalfWrittenFileKeepsItsContentForAWhile(t *testing.T) {
 					t.Fatalf("after %s: events %v, problems %v", wait, got.Events, got.Problems)
 				}
 			}
-			if wait, ok := h.loader.patience(h.now); !ok || wait != 1 {
-				t.Errorf("patience ends in %d ns (%t), want 1", wait, ok)
+			if wait, ok := h.loader.graceLeft(h.now); !ok || wait != 1 {
+				t.Errorf("grace ends in %d ns (%t), want 1", wait, ok)
 			}
 			got := h.loadAfter(1)
 			if services() != tt.left {
 				t.Errorf("%d Services are left, want %d", services(), tt.left)
 			}
-			if wait, ok := h.loader.patience(h.now); ok {
+			if wait, ok := h.loader.graceLeft(h.now); ok {
 				t.Errorf("still waiting for %s", wait)
 			}
 			switch {
@@ -90,8 +90,8 @@ func TestWhatIsTakenAtOnce(t *testing.T) {
 		if got := h.load(); len(got.Events) != 2 || len(got.Problems) > 0 {
 			t.Errorf("events %v, problems %v", got.Events, got.Problems)
 		}
-		if _, ok := h.loader.patience(h.now); ok {
-			t.Error("there is patience with a file that is gone")
+		if _, ok := h.loader.graceLeft(h.now); ok {
+			t.Error("there is grace for a file that is gone")
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestGrowingFileIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestSourceLooksAgainWhenPatienceEnds(t *testing.T) {
+func TestSourceLooksAgainWhenGraceEnds(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Now().Add(-time.Hour))
 	f := newFixture(t, "m")
 	f.write("m/a.yaml", svc("a", "10.96.0.1"))

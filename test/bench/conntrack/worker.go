@@ -32,8 +32,8 @@ const (
 	firstPodIP     = 0x0A000001 // 10.0.0.1
 	firstFreshIP   = 0x0B000001 // 11.0.0.1
 
-	// patience bounds the wait for a pass.
-	patience = 10 * time.Minute
+	// timeout bounds the wait for a pass.
+	timeout = 10 * time.Minute
 )
 
 func ipv4(n uint32) netip.Addr {
@@ -154,7 +154,7 @@ func (w *worker) leave() (answer, error) {
 
 // swept waits until the stale entries are deleted.
 func (w *worker) swept() (answer, error) {
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		select {
 		case <-deadline:

@@ -127,7 +127,7 @@ func (p *pipe) change() time.Duration {
 const (
 	firstClusterIP = 0xAC100001 // 172.16.0.1
 	firstPodIP     = 0x0A000001 // 10.0.0.1
-	mostEndpoints  = 4
+	maxEndpoints   = 4
 )
 
 func ipv4(n uint32) netip.Addr {
@@ -156,7 +156,7 @@ func slice(i, endpoints int) *model.Slice {
 	s := &model.Slice{Name: name, Service: name.Name, Family: model.IPv4,
 		Ports: []model.SlicePort{{Name: "http", Protocol: model.TCP, Port: 8080}}}
 	for n := range endpoints {
-		ip := ipv4(firstPodIP + uint32(i*mostEndpoints+n))
+		ip := ipv4(firstPodIP + uint32(i*maxEndpoints+n))
 		s.Endpoints = append(s.Endpoints, model.Endpoint{Addr: ip, Node: "elsewhere", Conditions: model.Ready | model.Serving})
 	}
 	return s

@@ -169,7 +169,7 @@ func (c component) build(ctx context.Context, version, path string) error {
 	if c.version != "" {
 		flags += fmt.Sprintf(" -X %s=%s", c.version, version)
 	}
-	args := []string{"-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", unfinished}
+	args := []string{"-p", "2", "-buildvcs=false", "-ldflags", flags, "-o", unfinished}
 	if c.own {
 		args = append(args, "-tags", c.name)
 	}

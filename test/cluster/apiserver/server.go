@@ -18,9 +18,9 @@ import (
 	"sluice/internal/testkit"
 )
 
-// patience is how long a start may take, and requestTime a request meanwhile.
+// timeout is how long a start may take, and requestTime a request meanwhile.
 const (
-	patience    = time.Minute
+	timeout     = time.Minute
 	requestTime = 5 * time.Second
 )
 
@@ -89,7 +89,7 @@ func (s *Server) Stop() error { return s.api.stop() }
 // Restart starts the stopped API server on its old port and waits until it is
 // ready.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := testkit.WithTimeout(ctx, patience)
+	ctx, cancel := testkit.WithTimeout(ctx, timeout)
 	defer cancel()
 	api, err := start("kube-apiserver", s.options.Binaries.APIServer, s.path("kube-apiserver.log"), s.flags())
 	if err != nil {
@@ -98,6 +98,9 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.api = api
 	return api.await(ctx, s.ready)
 }
+
+// PID returns the process ID of the API server, which changes when it is restarted.
+func (s *Server) PID() int { return s.api.cmd.Process.Pid }
 
 // Addr returns the address of the API server.
 func (s *Server) Addr() netip.AddrPort { return netip.AddrPortFrom(loopback, s.port) }

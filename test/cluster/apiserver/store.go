@@ -24,7 +24,7 @@ func httpURL(port uint16) string {
 
 // startStore starts etcd and waits until it answers.
 func (s *Server) startStore(ctx context.Context) error {
-	ctx, cancel := testkit.WithTimeout(ctx, patience)
+	ctx, cancel := testkit.WithTimeout(ctx, timeout)
 	defer cancel()
 	var err error
 	if s.store.clients, err = freePort(); err != nil {

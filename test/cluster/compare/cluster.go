@@ -174,14 +174,14 @@ func podIP(n int) netip.Addr {
 // to returns where a watched Service is found.
 func to(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), servicePort) }
 
-// mostServices is how many addresses clusterIP has.
-const mostServices = 250 * 250
+// maxServices is how many addresses clusterIP has.
+const maxServices = 250 * 250
 
 // check refuses sizes that cannot be made.
 func check(services, endpoints int) error {
 	switch {
-	case services < 2 || services > mostServices:
-		return fmt.Errorf("%d Services: use 2 to %d", services, mostServices)
+	case services < 2 || services > maxServices:
+		return fmt.Errorf("%d Services: use 2 to %d", services, maxServices)
 	case endpoints < 1 || services*endpoints > 1<<23:
 		return fmt.Errorf("%d endpoints: use 1 to %d with that many Services", endpoints, 1<<23/services)
 	}

@@ -32,11 +32,11 @@ type figures struct {
 }
 
 const (
-	patience    = 10 * time.Minute // of upstream, with many Services
-	mostChanges = 30
-	burstSize   = 1000
-	rateRounds  = 30
-	rateTime    = 50 * time.Millisecond // of a round
+	timeout    = 10 * time.Minute // of upstream, with many Services
+	maxChanges = 30
+	burstSize  = 1000
+	rateRounds = 30
+	rateTime   = 50 * time.Millisecond // of a round
 )
 
 // course is a node on which a contestant runs.
@@ -121,7 +121,7 @@ func (r *course) start(ctx context.Context, node *lab.Host, k contestant) (time.
 
 // await waits until Services answer with their current endpoints.
 func (r *course) await(ctx context.Context, services []int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, i := range services {
 		flow := lab.Flow{From: "pod3", Protocol: lab.TCP, To: to(i), Timeout: 50 * time.Millisecond}
@@ -152,7 +152,7 @@ func (r *course) next() []string {
 func (r *course) changes(ctx context.Context, limit time.Duration) ([]time.Duration, error) {
 	one := r.watched()[:1]
 	var took []time.Duration
-	for begin := time.Now(); len(took) < mostChanges && time.Since(begin) < limit; {
+	for begin := time.Now(); len(took) < maxChanges && time.Since(begin) < limit; {
 		if err := r.update(ctx, one[0], r.next()); err != nil {
 			return nil, err
 		}

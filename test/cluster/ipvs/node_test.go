@@ -27,8 +27,8 @@ import (
 // apiAddress is the address of the API server on node1.
 const apiAddress = "127.0.0.1:6443"
 
-// patience is the timeout for conditions that must become true.
-const patience = 2 * time.Minute
+// timeout is for conditions that must become true.
+const timeout = 2 * time.Minute
 
 // node is a lab whose node1 has an API server, with the Service web, and one kube-proxy
 // after the other.
@@ -202,7 +202,7 @@ func (n *node) replace(binary, mode string) {
 // eventually waits until there is no error.
 func (n *node) eventually(what string, try func() error) {
 	n.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return

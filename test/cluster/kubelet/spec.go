@@ -54,7 +54,7 @@ func (p *Pod) process(c *corev1.Container) (*specs.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	rights, err := capabilities(c)
+	granted, err := capabilities(c)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (p *Pod) process(c *corev1.Container) (*specs.Process, error) {
 		OOMScoreAdj:     &score,
 		// Not ambient nor inheritable: of other users than root, only programs whose files
 		// permit it get them.
-		Capabilities: &specs.LinuxCapabilities{Bounding: rights, Effective: rights, Permitted: rights},
+		Capabilities: &specs.LinuxCapabilities{Bounding: granted, Effective: granted, Permitted: granted},
 	}
 	return process, nil
 }
@@ -99,6 +99,9 @@ func (p *Pod) field(ref *corev1.ObjectFieldSelector) (string, error) {
 	case "metadata.namespace":
 		return p.object.Namespace, nil
 	}
+	if key, ok := strings.CutPrefix(ref.FieldPath, "metadata.annotations['"); ok {
+		return p.object.Annotations[strings.TrimSuffix(key, "']")], nil
+	}
 	return "", fmt.Errorf("field %s is not known here", ref.FieldPath)
 }
 
@@ -128,7 +131,7 @@ func (p *Pod) mounts(c *corev1.Container) ([]specs.Mount, error) {
 		if m.ReadOnly {
 			access = "ro"
 		}
-		mounts = append(mounts, specs.Mount{Destination: m.MountPath, Type: "bind", Source: p.volumeDir(m.Name),
+		mounts = append(mounts, specs.Mount{Destination: m.MountPath, Type: "bind", Source: p.mountSource(m.Name),
 			Options: []string{"rbind", "rprivate", access}})
 	}
 	return mounts, nil

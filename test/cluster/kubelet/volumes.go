@@ -16,6 +16,20 @@ import (
 
 func (p *Pod) volumeDir(name string) string { return p.machine.path("volumes", name) }
 
+// mountSource is what a container gets as a volume: a directory of the machine, which is there if the
+// machine has none, or that of the pod.
+func (p *Pod) mountSource(name string) string {
+	for _, v := range p.object.Spec.Volumes {
+		if v.Name != name || v.HostPath == nil {
+			continue
+		}
+		if _, err := os.Stat(v.HostPath.Path); err == nil {
+			return v.HostPath.Path
+		}
+	}
+	return p.volumeDir(name)
+}
+
 // mountVolumes makes the pod's volumes. They outlive its containers.
 func (p *Pod) mountVolumes(ctx context.Context) error {
 	for _, v := range p.object.Spec.Volumes {
@@ -41,7 +55,7 @@ func (p *Pod) mountVolumes(ctx context.Context) error {
 // do from time to time.
 func (p *Pod) Refresh(ctx context.Context) error {
 	for _, v := range p.object.Spec.Volumes {
-		if v.EmptyDir != nil {
+		if v.EmptyDir != nil || v.HostPath != nil {
 			continue
 		}
 		files, mode, err := p.content(ctx, &v)
@@ -61,6 +75,9 @@ func (p *Pod) content(ctx context.Context, v *corev1.Volume) (files map[string]s
 	case v.ConfigMap != nil:
 		files, err = p.configMap(ctx, v.ConfigMap.Name, v.ConfigMap.Items)
 		return files, os.FileMode(*v.ConfigMap.DefaultMode), err
+	case v.DownwardAPI != nil:
+		files, err = p.fields(v.DownwardAPI.Items)
+		return files, os.FileMode(*v.DownwardAPI.DefaultMode), err
 	case v.Projected != nil:
 		files, err = p.projected(ctx, v.Projected.Sources)
 		return files, os.FileMode(*v.Projected.DefaultMode), err
@@ -89,17 +106,22 @@ func (p *Pod) source(ctx context.Context, s *corev1.VolumeProjection) (map[strin
 		token, err := p.token(ctx, s.ServiceAccountToken)
 		return map[string]string{s.ServiceAccountToken.Path: token}, err
 	case s.DownwardAPI != nil:
-		files := map[string]string{}
-		for _, item := range s.DownwardAPI.Items {
-			value, err := p.field(item.FieldRef)
-			if err != nil {
-				return nil, err
-			}
-			files[item.Path] = value
-		}
-		return files, nil
+		return p.fields(s.DownwardAPI.Items)
 	}
 	return nil, errors.New("one of its sources is not known here")
+}
+
+// fields are files with values of the Pod's fields.
+func (p *Pod) fields(items []corev1.DownwardAPIVolumeFile) (map[string]string, error) {
+	files := map[string]string{}
+	for _, item := range items {
+		value, err := p.field(item.FieldRef)
+		if err != nil {
+			return nil, err
+		}
+		files[item.Path] = value
+	}
+	return files, nil
 }
 
 // configMap is the content of a ConfigMap, or of some of its keys.

@@ -49,7 +49,7 @@ func (p *Process) Stop() error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
 	select {
 	case <-p.Done:

@@ -96,7 +96,7 @@ func wantReset(t *testing.T, pod *lab.Host, to string) {
 	t.Helper()
 	c, err := dial(t, pod, to)
 	if err == nil {
-		_, err = c.hear(testkit.Patience)
+		_, err = c.hear(testkit.Timeout)
 	}
 	if !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
@@ -121,7 +121,7 @@ func (c client) hear(limit time.Duration) (string, error) {
 
 func (c client) mustHear(want string) {
 	c.Helper()
-	if got, err := c.hear(testkit.Patience); got != want || err != nil {
+	if got, err := c.hear(testkit.Timeout); got != want || err != nil {
 		c.Fatalf("heard %q (%v), want %q", got, err, want)
 	}
 }
@@ -144,7 +144,7 @@ func TestLastWordsOfTheServerArrive(t *testing.T) {
 	c.say("last words")
 	c.say("bye")
 	c.mustHear("last words")
-	if got, err := c.hear(testkit.Patience); err == nil {
+	if got, err := c.hear(testkit.Timeout); err == nil {
 		t.Errorf("heard %q after the end", got)
 	}
 	testkit.Eventually(t, func() error {
@@ -180,7 +180,7 @@ func TestCutBreaksOldAndNewConnections(t *testing.T) {
 	before.say("before")
 	before.mustHear("before")
 	tunnel.Cut()
-	if got, err := before.hear(testkit.Patience); !errors.Is(err, unix.ECONNRESET) {
+	if got, err := before.hear(testkit.Timeout); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("heard %q (%v) through a cut tunnel, want a reset", got, err)
 	}
 	wantReset(t, pod, "127.0.0.1:700")

@@ -7,6 +7,8 @@
 //	upstream write DIRECTORY brings gates.txt and gates_removed.txt there up to date
 //	upstream run             reads command lines, each a list in JSON, and runs them one after
 //	                         the other; prints for each, in JSON, the error it ended with
+//	upstream hollow KUBECONFIG N
+//	                         runs N proxies that program nothing
 //
 // Running a command line in this process takes a hundredth of the time of a
 // separate process. Only those that write their configuration return.
@@ -51,6 +53,8 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		return write(args[1])
 	case len(args) == 1 && args[0] == "run":
 		return runAll(in, out)
+	case len(args) == 3 && args[0] == "hollow":
+		return hollow(args[1], args[2], in, out)
 	}
-	return errors.New("use upstream list, upstream flags, upstream write DIRECTORY, or upstream run")
+	return errors.New("use upstream list, upstream flags, upstream write DIRECTORY, upstream run, or upstream hollow KUBECONFIG N")
 }

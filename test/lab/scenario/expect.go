@@ -163,7 +163,7 @@ func (e *expectation) tries(few bool) int {
 // deviations is how many standard deviations from its fair share a host may be.
 func deviations() float64 { return testkit.Extent(4.5, 4.5, 6.0) }
 
-// run checks the expectation until it holds or patience ends.
+// run checks the expectation until it holds or time is up.
 func (e *expectation) run(ctx context.Context, r *runner) error {
 	r.remember(e)
 	return r.eventually(ctx, func() error {

@@ -84,10 +84,10 @@ func runSteps(t *testing.T, steps string, more ...step) error {
 		t.Fatal(err)
 	}
 	r, err := s.newRunner(t.Context(), Options{
-		Mode:     "nftables",
-		Binary:   binary,
-		Patience: 300 * time.Millisecond,
-		Logf:     func(string, ...any) {},
+		Mode:    "nftables",
+		Binary:  binary,
+		Timeout: 300 * time.Millisecond,
+		Logf:    func(string, ...any) {},
 		Digest: func(dir string) (string, error) {
 			data, err := os.ReadFile(filepath.Join(dir, "rules.nft"))
 			if err != nil && !os.IsNotExist(err) {

@@ -31,7 +31,7 @@ type Options struct {
 	Sample int
 	// Patience is how long a check that fails is tried again, 5 s if zero. A busy
 	// machine extends it.
-	Patience time.Duration
+	Timeout time.Duration
 	// Logf reports what is going on.
 	Logf func(format string, args ...any)
 }
@@ -77,8 +77,8 @@ func (s *Script) newRunner(ctx context.Context, o Options) (*runner, error) {
 	if _, ok := Modes[o.Mode]; !ok {
 		return nil, fmt.Errorf("unknown mode %q: have %v", o.Mode, ModeNames())
 	}
-	if o.Patience == 0 {
-		o.Patience = 5 * time.Second
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
 	}
 	l, err := lab.New()
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *runner) settle(ctx context.Context, mark int) error {
 	if err != nil {
 		return fmt.Errorf("digest of the manifests: %w", err)
 	}
-	ctx, cancel := testkit.WithTimeout(ctx, testkit.Patience)
+	ctx, cancel := testkit.WithTimeout(ctx, testkit.Timeout)
 	defer cancel()
 	return r.proxy.WaitFor(ctx, digest, mark)
 }
@@ -229,17 +229,17 @@ func mentions(text, address string) bool {
 	return regexp.MustCompile(`(^|[^0-9a-f.:])` + regexp.QuoteMeta(address) + `($|[^0-9a-f.:/]|/32\b|/128\b)`).MatchString(text)
 }
 
-// leastTries is how often a check is tried at least: on a machine that stood
-// still for a while, patience may end during the first one.
-const leastTries = 3
+// minTries is how often a check is tried at least: on a machine that stood
+// still for a while, time may be up during the first one.
+const minTries = 3
 
-// eventually tries a check until it holds or patience ends.
+// eventually tries a check until it holds or time is up.
 func (r *runner) eventually(ctx context.Context, check func() error) error {
-	return r.within(ctx, r.Patience, check)
+	return r.within(ctx, r.Timeout, check)
 }
 
-// within is eventually with another patience.
-func (r *runner) within(ctx context.Context, patience time.Duration, check func() error) error {
+// within is eventually with another timeout.
+func (r *runner) within(ctx context.Context, timeout time.Duration, check func() error) error {
 	start, linger, pause := time.Now(), Modes[r.Mode].Linger, pause
 	for tries := 1; ; tries++ {
 		err := check()
@@ -247,7 +247,7 @@ func (r *runner) within(ctx context.Context, patience time.Duration, check func(
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if over := waited - testkit.Scaled(patience); tries >= leastTries && over > linger {
+		if over := waited - testkit.Scaled(timeout); tries >= minTries && over > linger {
 			return err
 		} else if over > 0 {
 			pause = linger / 20

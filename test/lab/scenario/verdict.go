@@ -45,7 +45,7 @@ func parseVerdict(_ *parser, rest string) (action, error) {
 func (j judgement) run(ctx context.Context, r *runner) error {
 	r.remember(j)
 	// Failures count for 10 s among attempts that succeed, and attempts are seen by a look.
-	return r.within(ctx, 4*r.Patience, func() error {
+	return r.within(ctx, 4*r.Timeout, func() error {
 		for _, place := range []func(context.Context, *runner) error{j.inServices, j.inStatus, j.inExplain, j.onPage, j.inMetrics} {
 			if err := place(ctx, r); err != nil {
 				j.tryAgain(ctx, r)
@@ -184,33 +184,65 @@ func (j judgement) inStatus(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// inExplain asks about one kind of client. All answers must fit if the verdict is for all.
+// inExplain asks about one kind of client, or about all together. One of the answers must fit.
 func (j judgement) inExplain(ctx context.Context, r *runner) error {
-	if j.from == "" {
-		return nil
+	args := []string{"explain", "default/" + j.service}
+	if j.from != "" {
+		args = append(args, "--from", j.from)
 	}
 	var reply explain.Reply
-	bad, err := r.ask(ctx, &reply, "explain", "default/"+j.service, "--from", j.from)
+	bad, err := r.ask(ctx, &reply, args...)
 	if err != nil {
 		return err
 	}
+	if j.from == "" && reply.Service != nil {
+		return j.ofAll(&reply, bad)
+	}
 	if bad == (j.word == verdict.Works) {
-		return fmt.Errorf("explain --from %s ends as if clients were served: %t, want %s", j.from, !bad, j.word)
+		return fmt.Errorf("%v ends as if clients were served: %t, want %s", args, !bad, j.word)
 	}
 	fits := func(a explain.Answer) bool { // some of the answers, one for each port and family, may fail altogether
 		return a.Verdict == j.word || j.word == verdict.WorksForSome && a.Verdict.Failing()
 	}
-	if !slices.ContainsFunc(reply.Answers, fits) {
-		return fmt.Errorf("explain --from %s says %s, want %s", j.from, reply.Answers[0].Headline(), j.word)
+	if len(reply.Answers) > 0 && !slices.ContainsFunc(reply.Answers, fits) {
+		return fmt.Errorf("%v says %s, want %s", args, reply.Answers[0].Headline(), j.word)
 	}
 	return nil
 }
 
-func (j judgement) onPage(_ context.Context, r *runner) error {
-	if j.from != "" {
-		return nil
+// ofAll checks what explain says of a Service for all kinds of clients. It ends well also if traffic
+// policy Local keeps clients outside away from this node.
+func (j judgement) ofAll(reply *explain.Reply, bad bool) error {
+	s := reply.Service
+	if s.Word != j.word || !strings.Contains(s.Why, j.why) {
+		return fmt.Errorf("explain says %s: %s; want %s: %s", s.Word, s.Why, j.word, j.why)
 	}
-	page, err := r.metricsPage("/?q=default/" + j.service)
+	if bad != s.Faulty() && s.Word != verdict.Unknown {
+		return fmt.Errorf("explain ends as if clients were served: %t, but %s: %s", !bad, s.Word, s.Why)
+	}
+	var text strings.Builder
+	if err := explain.Write(&text, reply); err != nil {
+		return err
+	}
+	for _, c := range s.Clients {
+		if c.Word != verdict.Works && !strings.Contains(text.String(), c.Why) {
+			return fmt.Errorf("explain does not say of clients of kind %s: %s:\n%s", c.From, c.Why, &text)
+		}
+	}
+	return nil
+}
+
+// onPage looks at the table of all Services, or at the page of the Service for a kind of client. That
+// has a word for each port and family.
+func (j judgement) onPage(_ context.Context, r *runner) error {
+	path := "/?q=default/" + j.service
+	switch {
+	case j.from != "" && j.word == verdict.WorksForSome:
+		return nil
+	case j.from != "":
+		path = "/service?namespace=default&name=" + j.service + "&from=" + j.from
+	}
+	page, err := r.metricsPage(path)
 	if err != nil || !strings.Contains(page, ">"+j.word.Text()+"<") {
 		return fmt.Errorf("the page does not say that %s %s: %w", j.service, j.word.Text(), err)
 	}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"sluice/internal/model"
+)
+
+// ownSection is the field of a file with settings that upstream's kube-proxy does not have. That one names it in a
+// warning, and ignores it, so that both can read the same file.
+const ownSection = "sluice"
+
+// ownFields maps fields of the section to flags.
+var ownFields = map[string]string{
+	"serviceProxyName":         flagServiceProxyName,
+	"allServices":              flagAllServices,
+	"externalIPRanges":         flagExternalIPRanges,
+	"rejectLocalhostNodePorts": flagRejectLocalhost,
+	"ejectFailingEndpoints":    "eject-failing-endpoints",
+	"resetRemovedEndpoints":    "reset-removed-endpoints",
+}
+
+// restartOwn is why a change of them waits.
+const restartOwn = "the settings of its own are read when the proxy starts"
+
+// readOwn returns the values of the section, by field, and what is wrong with it.
+func readOwn(data []byte) (map[string]string, []model.Problem) {
+	var file map[string]any
+	if err := yaml.Unmarshal(data, &file); err != nil || file[ownSection] == nil {
+		return nil, nil // the rest of the file has its own reader
+	}
+	section, ok := file[ownSection].(map[string]any)
+	if !ok {
+		return nil, []model.Problem{problem(ownSection, "it has no fields", "write the fields below it, indented, such as ejectFailingEndpoints: true")}
+	}
+	values, problems := map[string]string{}, []model.Problem(nil)
+	for _, name := range slices.Sorted(maps.Keys(section)) {
+		if ownFields[name] == "" {
+			problems = append(problems, problem(ownSection+"."+name, "the field is not known; it is ignored",
+				"use one of "+strings.Join(slices.Sorted(maps.Keys(ownFields)), ", ")))
+			continue
+		}
+		values[name] = ownText(section[name])
+	}
+	return values, problems
+}
+
+// ownText returns a value as it is written for a flag.
+func ownText(value any) string {
+	list, ok := value.([]any)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = fmt.Sprint(list[i])
+	}
+	return strings.Join(texts, ",")
+}
+
+// TakeOwn sets the flags that upstream's kube-proxy does not have to what the file says, unless the command line sets
+// them. Load does so too; who needs the flags before calls it. A file that cannot be read is for Load to report.
+func (f *Flags) TakeOwn() error {
+	if f.ConfigFile == "" || f.ownTaken {
+		return nil
+	}
+	data, err := readFile(f.ConfigFile)
+	if err != nil {
+		return nil
+	}
+	f.ownTaken, f.ownFixed = true, map[string]bool{}
+	for name, flag := range ownFields {
+		f.ownFixed[name] = f.set.Changed(flag)
+	}
+	f.ownValues = f.ownOf(data)
+	var errs Errors
+	for _, name := range slices.Sorted(maps.Keys(f.ownValues)) {
+		flag := f.set.Lookup(ownFields[name])
+		if flag == nil { // the command does not need it
+			continue
+		}
+		if err := setOwn(flag, f.ownValues[name]); err != nil {
+			errs = append(errs, problem(ownSection+"."+name, fmt.Sprintf("%q is not a value for it", f.ownValues[name]), "use a value that --"+flag.Name+" accepts"))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("configuration file %s: %w", f.ConfigFile, errs)
+	}
+	return nil
+}
+
+func setOwn(flag *pflag.Flag, value string) error {
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
+		return list.Replace(slices.DeleteFunc(strings.Split(value, ","), func(s string) bool { return s == "" }))
+	}
+	return flag.Value.Set(value)
+}
+
+// ownOf returns the values of a file that the command line does not set.
+func (f *Flags) ownOf(data []byte) map[string]string {
+	values, _ := readOwn(data)
+	maps.DeleteFunc(values, func(name, _ string) bool { return f.ownFixed[name] })
+	return values
+}
+
+// compareOwn returns the settings of its own in which a file differs from that of the start.
+func compareOwn(old, later *Settings) (changes []Change) {
+	text := func(values map[string]string, name string) string {
+		if value, set := values[name]; set {
+			return value
+		}
+		return "the default"
+	}
+	for _, name := range slices.Sorted(maps.Keys(ownFields)) {
+		changes = append(changes, Change{Field: ownSection + "." + name, Restart: restartOwn,
+			Old: text(old.Own, name), New: text(later.Own, name)})
+	}
+	return changes
+}

@@ -1,0 +1,33 @@
+package kernelspace
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/kernel/hns"
+)
+
+// remoteEndpoint returns the endpoint of an address elsewhere; on an overlay it is on a node.
+func remoteEndpoint(network hns.GUID, ip, node netip.Addr, mac string) *hns.Endpoint {
+	e := &hns.Endpoint{ID: endpointID(network, ip, node), MACAddress: mac, Flags: hns.RemoteEndpoint, IPConfigurations: []hns.IPConfig{{IPAddress: ip}}}
+	if node.IsValid() {
+		e.Policies = []hns.Policy{hns.ProviderAddress(node)}
+	}
+	return e
+}
+
+// inventMAC returns the hardware address of an endpoint elsewhere: a prefix that CNI plugins use, too,
+// and four bytes of the IP address.
+func inventMAC(ip netip.Addr) string {
+	b := ip.AsSlice()
+	if ip.Is6() {
+		slices.Reverse(b)
+	}
+	octets := []string{"02", "11"}
+	for _, o := range b[:4] {
+		octets = append(octets, hex.EncodeToString([]byte{o}))
+	}
+	return strings.Join(octets, "-")
+}

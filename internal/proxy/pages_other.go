@@ -1,0 +1,6 @@
+//go:build !linux
+
+package proxy
+
+// unmapProgram does nothing.
+func unmapProgram() error { return nil }
