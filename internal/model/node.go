@@ -18,14 +18,7 @@ type Node struct {
 }
 
 // PrimaryIP returns the first address of the family, or the invalid address.
-func (n *Node) PrimaryIP(f Family) netip.Addr {
-	for _, ip := range n.IPs {
-		if FamilyOf(ip) == f {
-			return ip
-		}
-	}
-	return netip.Addr{}
-}
+func (n *Node) PrimaryIP(f Family) netip.Addr { return firstOf(f, n.IPs) }
 
 // ServiceCIDR is a set of ranges that ClusterIPs are allocated from.
 type ServiceCIDR struct {

@@ -66,6 +66,10 @@ type Service struct {
 	// does by default.
 	Eject *bool
 
+	// Direct is the annotation that asks for direct return: that clients outside are answered by the node with
+	// their endpoint, and not through the one that they asked. It is "" if there is none.
+	Direct string
+
 	// Filtered says that loadBalancerSourceRanges is not empty. SourceRanges
 	// holds its valid entries: a filtered Service without a valid range admits
 	// no client.

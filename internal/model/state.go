@@ -9,7 +9,7 @@ import (
 
 // Event is one change of a State: SetService, DeleteService, ReleaseService,
 // SetSlice, DeleteSlice, SetNode, SetServiceCIDR, DeleteServiceCIDR, SetHostIPs,
-// SetRefused or SetEjected.
+// SetRefused, SetEjected, SetPeer, DeletePeer or SetPaths.
 type Event interface{ apply(*State, *Dirty) }
 
 type (
@@ -47,7 +47,7 @@ type Sink interface {
 type Dirty struct {
 	All      bool              // everything counts as changed; Services is not filled
 	Services map[Name]struct{} // Services that changed, themselves or their slices
-	Node     bool              // node, host addresses, service CIDRs or refusals changed
+	Node     bool              // node, other nodes, host addresses, service CIDRs or refusals changed
 }
 
 // Empty reports whether nothing changed.
@@ -76,6 +76,8 @@ type State struct {
 	hostIPs  []netip.Addr
 	refused  []Problem
 	ejected  map[Name][]Ejection // by Service
+	peers    []*Peer             // sorted by name
+	paths    map[netip.Addr]Path
 }
 
 // NewState returns an empty State.
@@ -296,6 +298,8 @@ func (s *State) Clone() *State {
 	c.owner = maps.Clone(s.owner)
 	c.cidrs = maps.Clone(s.cidrs)
 	c.ejected = maps.Clone(s.ejected)
+	c.peers = slices.Clone(s.peers)
+	c.paths = maps.Clone(s.paths)
 	c.slices = make(map[Name][]*Slice, len(s.slices))
 	for name, list := range s.slices {
 		c.slices[name] = slices.Clone(list)

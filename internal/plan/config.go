@@ -47,6 +47,11 @@ type Config struct {
 	// CanEject says that the mode notices connections that endpoints do not answer, and Eject that
 	// such endpoints are left out for a while where a Service does not say otherwise.
 	CanEject, Eject bool
+	// CanDirectReturn says that the mode passes connections on to the nodes that answer them, and DirectReturn
+	// that it does so for Services that ask for that: through DirectDevice, or, if that is empty, the device of
+	// the node's own address.
+	CanDirectReturn, DirectReturn bool
+	DirectDevice                  string
 	// DefaultAlgorithm is for Services that do not say how endpoints are chosen.
 	DefaultAlgorithm model.Algorithm
 	// Balancer is the kernel's, which chooses endpoints in place of the mode's rules where it

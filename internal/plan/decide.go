@@ -39,7 +39,9 @@ func (s *Settings) Client(source netip.Addr, in string, local bool) Client {
 type Packet struct {
 	From   Client
 	Source netip.Addr // invalid for any client of that kind
-	To     Key
+	// SourcePort is its port, 0 for any. Only direct return depends on it.
+	SourcePort uint16
+	To         Key
 	// ToNode says that the destination is local according to the routing table.
 	ToNode bool
 }
@@ -197,6 +199,9 @@ func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCaus
 	}
 	if c.Loopback {
 		return true, ProxyConnects
+	}
+	if way, direct := c.Way(); direct {
+		return way.Ordinary, directCause(way)
 	}
 	yes, why = c.Frontend.masquerades(c.Packet.From)
 	switch source := c.Packet.Source; {

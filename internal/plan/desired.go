@@ -98,6 +98,9 @@ type Frontend struct {
 	// Outside is where all other connections go under external traffic policy
 	// Local; nil otherwise.
 	Outside *Route
+	// Direct is which nodes answer connections from outside themselves, in place of Route; nil unless the
+	// Service asks for that and it is possible.
+	Direct *Direct
 	// AlsoServing are endpoints that keep their established flows but get no
 	// new connections, because they are terminating or because policies or
 	// topology left them out of the pools. Sorted as a pool is, and shared
@@ -311,6 +314,9 @@ const (
 	ClientIsEndpoint                             // yes: its replies would not come back through the node
 	ProxyConnects                                // yes: the endpoint could not answer the client through this node
 	EndpointIsNode                               // no: the connection does not leave the node
+	NodeAnswers                                  // no: direct return
+	SomeNodesAnswer                              // yes: direct return, but not of all nodes
+	NodeCannotAnswer                             // yes: direct return, but not of this client's node
 )
 
 // Settings applies to the whole node.
@@ -347,6 +353,8 @@ type Settings struct {
 	// PrimaryIPs are the addresses by which other nodes know this one, at most one of each family;
 	// if the mode needs them.
 	PrimaryIPs []netip.Addr
+	// DirectReturn is nil unless it is switched on.
+	DirectReturn *DirectReturn
 	// MasqueradeMark is the bit of the packet mark that requests masquerading.
 	MasqueradeMark uint32
 	// DropInvalid drops forwarded packets that connection tracking considers

@@ -37,8 +37,10 @@ type environment struct {
 	limits                 Limits
 	preserveDestination    bool
 	healthPort             uint16
-	// tables says which Services may have lookup tables.
-	tables *tableBudget
+	// Whether connections can be passed on to the nodes that answer them, and whether that is switched on.
+	canDirectReturn, directReturn bool
+	// maglevTables and directTables say which Services may have lookup tables.
+	maglevTables, directTables *tableBudget
 }
 
 func newEnvironment(cfg *Config, state *model.State, settings *Settings) environment {
@@ -65,6 +67,8 @@ func newEnvironment(cfg *Config, state *model.State, settings *Settings) environ
 		preserveDestination: cfg.PreserveDestination,
 		canEject:            cfg.CanEject,
 		eject:               cfg.Eject,
+		canDirectReturn:     cfg.CanDirectReturn,
+		directReturn:        settings.DirectReturn != nil,
 	}
 	if b := cfg.Balancer; b != (Balancer{}) {
 		env.balancer = &b
@@ -100,6 +104,8 @@ func (env *environment) concerns(svc *model.Service, other *environment) bool {
 		env.defaultAlgorithm != other.defaultAlgorithm ||
 		env.canEject != other.canEject ||
 		env.eject != other.eject ||
+		env.canDirectReturn != other.canDirectReturn ||
+		env.directReturn != other.directReturn ||
 		env.proxyConnects != other.proxyConnects ||
 		env.portRanges != other.portRanges ||
 		env.limits != other.limits ||

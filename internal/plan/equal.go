@@ -18,6 +18,7 @@ const (
 	MasqueradeField              // which clients are masqueraded
 	AffinityField                // for how long a client keeps its endpoint
 	SourcesField                 // who may connect
+	DirectField                  // which nodes answer clients outside themselves
 
 	AlsoServingField     // who keeps flows
 	WatchedField         // whether it is noticed who does not answer
@@ -55,6 +56,7 @@ func (f *Frontend) Differences(o *Frontend) (out []Field) {
 	note(MasqueradeField, f.Masquerade == o.Masquerade)
 	note(AffinityField, f.Affinity == o.Affinity)
 	note(SourcesField, f.Filtered == o.Filtered && slices.Equal(f.Sources, o.Sources))
+	note(DirectField, f.Direct.same(o.Direct))
 	note(AlsoServingField, same(f.AlsoServing, o.AlsoServing))
 	note(WatchedField, f.Watched == o.Watched)
 	note(EjectedField, slices.Equal(f.Ejected, o.Ejected))
@@ -86,7 +88,7 @@ func (s *Settings) same(o *Settings) bool {
 		s.LoopbackLocal == o.LoopbackLocal && s.UnservedLoopback == o.UnservedLoopback &&
 		slices.Equal(s.ServiceCIDRs, o.ServiceCIDRs) &&
 		slices.Equal(s.PodCIDRs, o.PodCIDRs) && slices.Equal(s.HostIPs, o.HostIPs) && slices.Equal(s.ProxyIPs, o.ProxyIPs) &&
-		slices.Equal(s.PrimaryIPs, o.PrimaryIPs) &&
+		slices.Equal(s.PrimaryIPs, o.PrimaryIPs) && s.DirectReturn.same(o.DirectReturn) &&
 		s.NodePortsOnly == o.NodePortsOnly &&
 		s.ExclusiveIPs == o.ExclusiveIPs && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }

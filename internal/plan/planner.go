@@ -26,7 +26,8 @@ type Planner struct {
 	// clusterIPs counts the Services that have each address.
 	clusterIPs map[netip.Addr]int
 
-	tables *tableBudget
+	// Which Services get lookup tables, of which kind.
+	maglevTables, directTables *tableBudget
 
 	// nodeReports are those published for objects other than Services and
 	// slices.
@@ -50,7 +51,8 @@ func New(cfg Config) *Planner {
 		},
 		healthChecks: claims[uint16, HealthCheck]{},
 		places:       map[Key]*place{},
-		tables:       newTableBudget(),
+		maglevTables: newTableBudget(MaxMaglevTables, MaxMaglevTablesNode, maglevTables),
+		directTables: newTableBudget(MaxDirectTables, MaxDirectTablesNode, directTables),
 		rosters:      map[model.Name]*rosters{},
 		many:         manyEndpoints,
 	}

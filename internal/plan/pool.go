@@ -23,6 +23,8 @@ type pools struct {
 	// watched is as in Frontend, ejected those that are left out of a pool because they do not
 	// answer. allStay says that too many of a pool do not answer for that.
 	watched bool
+	// direct is nil unless other nodes answer connections themselves.
+	direct  *Direct
 	ejected []Endpoint
 	allStay bool
 }

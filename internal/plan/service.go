@@ -50,6 +50,7 @@ func planService(env *environment, svc *model.Service, all []*model.Slice, eject
 	d.collectAddresses()
 	d.chooseAlgorithm()
 	d.checkEject()
+	d.checkDirect()
 	d.checkLimits()
 	for _, f := range model.Families {
 		if !d.hasFamily(f) {
@@ -88,6 +89,7 @@ type draft struct {
 	addresses []address
 	nodePorts []address // the unspecified address of each family
 	algorithm model.Algorithm
+	directs   bool         // external addresses may have direct return
 	healthy   []netip.Addr // usable local endpoints, with repetitions
 	problems  []model.Problem
 }
@@ -192,6 +194,7 @@ func (d *draft) planPort(port *model.ServicePort, f model.Family) {
 	d.balance(port, &pools)
 	d.reportRing(port, pools.cluster.Endpoints)
 	d.watch(port, &pools)
+	pools.direct = d.direct(port, f, &pools.cluster)
 	if pools.localUsable && svc.HealthCheckNodePort != 0 {
 		for _, e := range pools.local.Endpoints {
 			d.healthy = append(d.healthy, e.Addr())
@@ -220,7 +223,7 @@ func (d *draft) pools(port *model.ServicePort, f model.Family) pools {
 	}
 	r := d.rosters.roster(d.env, d.slices, port, f)
 	if len(d.work.ejected) == 0 && r.usual(withLocal(d.service)) {
-		d.work.found, d.work.allZero = r.found, false
+		d.work.slices, d.work.found, d.work.weighted, d.work.allZero = r.slices, r.found, false, false
 		return r.poolsOf(d.service)
 	}
 	d.work.take(r, port)
@@ -282,6 +285,9 @@ func (d *draft) add(at *address, key Key, port *model.ServicePort, pools *pools)
 	d.letPass(f)
 	if !key.IsRange() {
 		d.delegate(f)
+		if f.Kind != ClusterIP {
+			f.Direct = pools.direct
+		}
 	}
 	f.ProxyConnects = d.env.proxyConnects && ProxyForwards(f.Protocol)
 	d.frontends = append(d.frontends, f)

@@ -35,6 +35,7 @@ func planSettings(cfg *Config, state *model.State) Settings {
 		DropInvalid:    cfg.DropInvalid,
 		NodePortsOnly:  cfg.NodePortsOnly,
 	}
+	out.DirectReturn = planDirectReturn(cfg, state)
 	if cfg.PrimaryIPs {
 		out.PrimaryIPs = cfg.served(primaryIPs(cfg.NodeIP, state.Node(), state.HostIPs()))
 	}

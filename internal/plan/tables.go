@@ -19,9 +19,14 @@ const (
 	MaxMaglevTablesNode = 128
 )
 
-// tableBudget decides which Services get lookup tables: the oldest, and among equally old
+// tableBudget decides which Services get lookup tables of a kind: the oldest, and among equally old
 // ones the first by name, as long as there are some. That is the same on all nodes.
 type tableBudget struct {
+	// needed is how many a Service wants.
+	needed func(*environment, *model.Service) int
+	// ofNamespace and onNode are how many there are at most.
+	ofNamespace, onNode int
+
 	wants   map[model.Name]tableWant
 	refused map[model.Name]string // why
 }
@@ -31,15 +36,26 @@ type tableWant struct {
 	created time.Time
 }
 
-func newTableBudget() *tableBudget {
-	return &tableBudget{wants: map[model.Name]tableWant{}, refused: map[model.Name]string{}}
+func newTableBudget(ofNamespace, onNode int, needed func(*environment, *model.Service) int) *tableBudget {
+	return &tableBudget{needed: needed, ofNamespace: ofNamespace, onNode: onNode,
+		wants: map[model.Name]tableWant{}, refused: map[model.Name]string{}}
+}
+
+// maglevTables is how many lookup tables the algorithm of a Service takes.
+func maglevTables(env *environment, svc *model.Service) int {
+	if env.algorithmOf(svc) != model.Maglev || !env.algorithms.Has(model.Maglev) {
+		return 0
+	}
+	return tablesOf(svc)
 }
 
 // set records what a Service wants, which is nil if it is gone, and reports whether that changed.
 func (b *tableBudget) set(env *environment, name model.Name, svc *model.Service) (changed bool) {
 	var want tableWant
-	if svc != nil && env.algorithmOf(svc) == model.Maglev && env.algorithms.Has(model.Maglev) {
-		want = tableWant{tablesOf(svc), svc.Created}
+	if svc != nil {
+		if n := b.needed(env, svc); n > 0 {
+			want = tableWant{n, svc.Created}
+		}
 	}
 	before, had := b.wants[name]
 	switch {
@@ -56,14 +72,19 @@ func (b *tableBudget) set(env *environment, name model.Name, svc *model.Service)
 // tablesOf is how many lookup tables a Service has on a node: each port and family has one, and
 // one more for clients outside if they have other endpoints. It does not depend on the node.
 func tablesOf(svc *model.Service) int {
-	n := 0
+	n := perPort(svc)
+	if svc.ExternalPolicy == model.PolicyLocal && svc.InternalPolicy != model.PolicyLocal {
+		n *= 2
+	}
+	return n
+}
+
+// perPort is how many there are of what each port and family of a Service has one.
+func perPort(svc *model.Service) (n int) {
 	for _, f := range model.Families {
 		if slices.ContainsFunc(svc.ClusterIPs, func(ip netip.Addr) bool { return model.FamilyOf(ip) == f }) {
 			n += len(svc.Ports)
 		}
-	}
-	if svc.ExternalPolicy == model.PolicyLocal && svc.InternalPolicy != model.PolicyLocal {
-		n *= 2
 	}
 	return n
 }
@@ -79,10 +100,10 @@ func (b *tableBudget) settle() (changed []model.Name) {
 	for _, name := range inOrder {
 		n := b.wants[name].tables
 		switch {
-		case ofNamespace[name.Namespace]+n > MaxMaglevTables:
-			b.refused[name] = fmt.Sprintf("it would take %d lookup tables, one for each port and family, and the Services of a namespace have at most %d", n, MaxMaglevTables)
-		case all+n > MaxMaglevTablesNode:
-			b.refused[name] = fmt.Sprintf("it would take %d lookup tables, one for each port and family, and all Services together have at most %d", n, MaxMaglevTablesNode)
+		case ofNamespace[name.Namespace]+n > b.ofNamespace:
+			b.refused[name] = fmt.Sprintf("it would take %d lookup tables, one for each port and family, and the Services of a namespace have at most %d", n, b.ofNamespace)
+		case all+n > b.onNode:
+			b.refused[name] = fmt.Sprintf("it would take %d lookup tables, one for each port and family, and all Services together have at most %d", n, b.onNode)
 		default:
 			ofNamespace[name.Namespace] += n
 			all += n

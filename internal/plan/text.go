@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/model"
 )
 
@@ -48,12 +49,26 @@ func (f Field) Text() string {
 		MasqueradeField:      "masquerading",
 		AffinityField:        "session affinity",
 		SourcesField:         "source ranges",
+		DirectField:          "direct return",
 		WatchedField:         "ejection",
 		EjectedField:         "ejected endpoints",
 		ReleasedField:        "another proxy",
 		AlsoServingField:     "endpoints that keep connections",
 		MasqueradeCauseField: "reason of masquerading",
 	}[f]
+}
+
+// Text says which nodes answer clients outside themselves, "" for none.
+func (d *Direct) Text() string {
+	if d == nil {
+		return ""
+	}
+	by := "address and port"
+	if d.ByAddress {
+		by = "address"
+	}
+	nodes := printable.List(d.Nodes, func(n NodeShare) string { return fmt.Sprintf("%s (share %d)", n.Name, n.Share) })
+	return fmt.Sprintf("nodes %s answer directly, by the client's %s", nodes, by)
 }
 
 // Text describes whose connections are masqueraded.
@@ -79,6 +94,9 @@ func (c MasqueradeCause) Text() string {
 		ClientIsEndpoint:      "the client is the endpoint itself",
 		ProxyConnects:         "it is the proxy that connects to the endpoint",
 		EndpointIsNode:        "the endpoint is this node itself",
+		NodeAnswers:           "the node of the endpoint answers the client itself",
+		SomeNodesAnswer:       "if the client's node is one that cannot be used for direct return",
+		NodeCannotAnswer:      "the client's node cannot be used for direct return",
 	}[c]
 }
 

@@ -43,7 +43,7 @@ func (u *update) planNode() {
 		u.change.Settings = &settings
 	}
 	u.env = newEnvironment(&u.cfg, u.state, &settings)
-	u.env.tables = u.tables
+	u.env.maglevTables, u.env.directTables = u.maglevTables, u.directTables
 	if refused := u.state.Refused(); !slices.Equal(u.desired.Refused, refused) {
 		u.desired.Refused, u.change.Problems = refused, true
 	}
@@ -56,14 +56,19 @@ func (u *update) planNode() {
 // shareTables decides anew which Services get lookup tables, if one of these wants others than
 // before, and returns them with all to which that makes a difference.
 func (u *update) shareTables(names []model.Name) []model.Name {
-	changed := false
-	for _, name := range names {
-		changed = u.tables.set(&u.env, name, u.state.Service(name)) || changed
+	var also []model.Name
+	for _, budget := range []*tableBudget{u.maglevTables, u.directTables} {
+		changed := false
+		for _, name := range names {
+			changed = budget.set(&u.env, name, u.state.Service(name)) || changed
+		}
+		if changed {
+			also = append(also, budget.settle()...)
+		}
 	}
-	if !changed {
+	if len(also) == 0 {
 		return names
 	}
-	also := u.tables.settle()
 	slices.SortFunc(names, model.Name.Compare)
 	for _, name := range also {
 		if at, listed := slices.BinarySearchFunc(names, name, model.Name.Compare); !listed {

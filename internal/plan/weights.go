@@ -64,7 +64,7 @@ func (d *draft) chooseAlgorithm() {
 	if d.algorithm == model.LeastConnections && d.env.balancer != nil {
 		d.checkLeastConnections()
 	}
-	if why, refused := d.env.tables.refused[d.service.Name]; refused && d.algorithm == model.Maglev {
+	if why, refused := d.env.maglevTables.refused[d.service.Name]; refused && d.algorithm == model.Maglev {
 		d.useRandom("maglev is not available: "+why, "choose source-hash, or remove maglev from other Services")
 	}
 }

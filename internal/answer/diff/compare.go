@@ -194,6 +194,8 @@ func (c *changes) field(field plan.Field, old, new *plan.Frontend) {
 		if new.Filtered {
 			c.prefixes("admitted sources", old.Sources, new.Sources)
 		}
+	case plan.DirectField:
+		c.value("direct return", old.Direct.Text(), new.Direct.Text())
 	case plan.WatchedField:
 		c.value("endpoints that do not answer", watchedText(old), watchedText(new))
 	case plan.ProxyField, plan.AlsoServingField, plan.EjectedField, plan.ReleasedField, plan.MasqueradeCauseField: // no client notices

@@ -60,9 +60,11 @@ type Answer struct {
 	Omitted   int              `json:"endpointsOmitted,omitempty"`
 
 	Masquerade *MasqueradeAnswer `json:"masquerade,omitempty"`
-	Status     *StatusAnswer     `json:"status,omitempty"`
-	Kernel     *KernelAnswer     `json:"kernel,omitempty"`
-	Problems   []Advice          `json:"problems,omitempty"`
+	// Direct is the way of the packet with direct return, nil without.
+	Direct   *DirectAnswer `json:"direct,omitempty"`
+	Status   *StatusAnswer `json:"status,omitempty"`
+	Kernel   *KernelAnswer `json:"kernel,omitempty"`
+	Problems []Advice      `json:"problems,omitempty"`
 }
 
 // PacketAnswer is the packet that an answer is about.
@@ -71,6 +73,7 @@ type PacketAnswer struct {
 	// Asked is how the question names the client, if it counts as another one.
 	Asked       string     `json:"asked,omitempty"`
 	Source      netip.Addr `json:"source,omitzero"`
+	SourcePort  uint16     `json:"sourcePort,omitempty"` // of the client, if the question has one
 	Interface   string     `json:"interface,omitempty"`
 	Destination netip.Addr `json:"destination,omitzero"`
 	Port        uint16     `json:"port,omitempty"`
@@ -82,6 +85,18 @@ type ServiceAnswer struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Port      string `json:"port,omitempty"`
+}
+
+// DirectAnswer is the way of a packet with direct return.
+type DirectAnswer struct {
+	// Node and Slot are those of the client; empty and nil if they depend on its address or port, which the
+	// question does not have.
+	Node string `json:"node,omitempty"`
+	Slot *int   `json:"slot,omitempty"`
+	// Ordinary says that it takes the ordinary way, masqueraded, or, if Node is empty, that some clients do.
+	Ordinary bool `json:"ordinary"`
+	// Path is what is known of the way to Node, in a word; empty if it is this one.
+	Path string `json:"path,omitempty"`
 }
 
 // FrontendAnswer is the frontend that a packet meets.

@@ -41,7 +41,7 @@ func (c *composer) compose() Answer {
 	d, a := &c.decision, &c.answer
 	c.judge()
 	p := &c.packet
-	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
+	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, SourcePort: p.SourcePort, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
 	switch {
 	case !p.To.Addr.IsValid(): // there is no packet
 		a.Packet.From = c.said
@@ -137,7 +137,9 @@ func (c *composer) composeFrontend() {
 	c.frontendStep(f)
 	c.filterStep(f)
 	c.poolStep(f)
-	c.choiceStep(f)
+	if !c.directStep() {
+		c.choiceStep(f)
+	}
 	c.masqueradeStep()
 	if c.decision.Loopback {
 		c.step("relay", "the proxy itself listens there, and connects to the endpoint")
@@ -442,6 +444,11 @@ func (c *composer) summary() string {
 		return "would reach an endpoint, but the kernel is not programmed so"
 	case !c.answer.Flows:
 		return c.verdict.Why
+	}
+	if summary := c.directSummary(); summary != "" {
+		return summary
+	}
+	switch {
 	case len(c.decision.Route.Endpoints) == 1:
 		return "reaches the only endpoint"
 	}

@@ -128,11 +128,11 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 	if slices.Contains([]string{"", plan.PodClient.String(), plan.NodeClient.String(), plan.OutsideClient.String()}, q.From) {
 		return r, nil
 	}
-	r.source, err = netip.ParseAddr(q.From)
+	from, err := parseSource(q.From)
 	if err != nil {
-		return nil, badQuestion("--from %q is neither an IP nor one of pod, node, outside", q.From)
+		return nil, badQuestion("--from %q is neither an IP, with a port or without, nor one of pod, node, outside", q.From)
 	}
-	r.source = r.source.Unmap().WithZone("")
+	r.source, r.port = from.Addr(), from.Port()
 	if to := r.target.key.Addr(); to.IsValid() && to.Is4() != r.source.Is4() {
 		return nil, badQuestion("a packet from %s cannot go to %s: they are of different families", r.source, to)
 	}

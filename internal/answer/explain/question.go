@@ -20,7 +20,7 @@ type Question struct {
 	// name alone, if only one namespace has it, or its DNS name; an IP; a URL; or a node
 	// port. All but the last two may be followed by :port or :port/protocol.
 	To string `json:"to"`
-	// From is an IP, or one of the words pod, node and outside; pod if empty.
+	// From is an IP, with a port or without, or one of the words pod, node and outside; pod if empty.
 	From string `json:"from,omitempty"`
 	// Interface is what the packet arrives through. If it is empty and pods are
 	// recognised by their interface, it is the one that leads to From.

@@ -24,6 +24,7 @@ type resolver struct {
 	question Question
 	target   target
 	source   netip.Addr // if the question names one
+	port     uint16     // of the source, if it names that
 	in       string
 	nodeIPs  []netip.Addr
 	isLocal  func(netip.Addr) (bool, error) // nil if unknown
@@ -209,7 +210,7 @@ func (r *resolver) setClient(f model.Family, p *plan.Packet) {
 		p.From, p.Source = plan.NodeClient, r.nodeIP(f)
 	case plan.OutsideClient.String():
 	default:
-		p.Source = r.source
+		p.Source, p.SourcePort = r.source, r.port
 		p.From = r.Desired.Settings.Client(r.source, r.in, r.isNodeIP(r.source))
 	}
 }

@@ -26,16 +26,16 @@ func (e *Explainer) origin(q *Question) (experiment.Namespace, error) {
 	case plan.PodClient.String(), plan.OutsideClient.String():
 		return node, badQuestion("--try cannot send from any %s client: name a pod by its address (--from) or its network namespace (--netns), or use --from node", q.From)
 	}
-	addr, err := netip.ParseAddr(q.From)
+	from, err := parseSource(q.From)
 	if err != nil {
 		return node, nil // which is told of any question
 	}
-	ns, err := experiment.Having(addr.Unmap())
+	ns, err := experiment.Having(from.Addr())
 	if err == nil {
 		return ns, nil
 	}
 	if e.IsLocal != nil {
-		if local, lerr := e.IsLocal(addr.Unmap()); local && lerr == nil {
+		if local, lerr := e.IsLocal(from.Addr()); local && lerr == nil {
 			return node, nil
 		}
 	}
