@@ -193,20 +193,34 @@ func (w *walk) ejections(rng *rand.Rand) (events []model.Event) {
 }
 
 // leftOut reports whether an endpoint of a pool must not be chosen because it does not answer: unless more
-// than half of the pool do not.
-func (w *walk) leftOut(chosen netip.AddrPort, protocol model.Protocol, v oracle.Verdict) bool {
+// than half of the pool do not, or the packet is for a range, whose ports nobody judges.
+func (w *walk) leftOut(chosen netip.AddrPort, p oracle.Packet, v oracle.Verdict) bool {
 	svc := w.state.Service(v.Service)
-	if !w.config.CanEject || svc == nil || svc.Eject == nil || !*svc.Eject {
+	if !w.config.CanEject || svc == nil || svc.Eject == nil || !*svc.Eject || isRanged(svc, p) {
 		return false
 	}
 	failing, out := 0, false
 	for _, e := range w.state.Ejected(v.Service) {
-		if e.Protocol == protocol && slices.Contains(v.Endpoints, e.Endpoint) {
+		if e.Protocol == p.Protocol && slices.Contains(v.Endpoints, e.Endpoint) {
 			failing++
 			out = out || e.Endpoint == chosen && !e.OnTrial
 		}
 	}
 	return out && 2*failing <= len(v.Endpoints)
+}
+
+// isRanged reports whether a packet for a Service is for one of its ranges. A single port outranks them.
+func isRanged(svc *model.Service, p oracle.Packet) (ranged bool) {
+	for _, port := range svc.Ports {
+		if port.Protocol != p.Protocol {
+			continue
+		}
+		if port.Port == p.Port || port.NodePort == p.Port {
+			return false
+		}
+		ranged = ranged || slices.ContainsFunc(port.Ranges, func(r model.PortRange) bool { return r.Contains(p.Port) })
+	}
+	return ranged
 }
 
 // check sends packets and compares their outcomes with the verdicts.
@@ -296,7 +310,7 @@ func (w *walk) compareForwarded(l *lab.Lab, f lab.Flow, p oracle.Packet, v oracl
 	if !slices.Contains(v.Endpoints, chosen) {
 		return fmt.Errorf("%v should not have been chosen", chosen)
 	}
-	if w.leftOut(chosen, p.Protocol, v) {
+	if w.leftOut(chosen, p, v) {
 		return fmt.Errorf("%v should have been left out", chosen)
 	}
 	c.spared += len(w.state.Ejected(v.Service))
