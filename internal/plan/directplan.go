@@ -98,7 +98,7 @@ func (d *draft) checkDirect() {
 	switch {
 	case !env.canDirectReturn:
 		why = fault{field, "in the proxy mode of this node connections are not passed on to the nodes that answer them",
-			"remove the annotation, or use nftables mode"}
+			"remove the annotation, or choose another proxy mode"}
 	case !env.directReturn:
 		why = fault{field, "direct return is switched off on this node",
 			"start the proxies with --direct-return=auto, or remove the annotation"}

@@ -130,7 +130,7 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 	}
 	from, err := parseSource(q.From)
 	if err != nil {
-		return nil, badQuestion("--from %q is neither an IP, with a port or without, nor one of pod, node, outside", q.From)
+		return nil, badQuestion("--from %q is neither an IP nor one of pod, node, outside", q.From)
 	}
 	r.source, r.port = from.Addr(), from.Port()
 	if to := r.target.key.Addr(); to.IsValid() && to.Is4() != r.source.Is4() {
