@@ -114,8 +114,6 @@ its Node at the API server, or in a directory of manifests.`,
 		"In userspace mode and with --sandbox, how long a UDP client keeps its endpoint without packets.")
 	flags.DurationVar(&o.ShutdownGrace, "shutdown-grace", defaultShutdownGrace,
 		"In userspace mode and with --sandbox, how long connections may go on when the proxy is asked to end.")
-	flags.BoolVar(&o.ServiceMetrics, "service-metrics", true,
-		"Export metrics of single Services, named sluice_service_.")
 	flags.UintVar(&o.ServiceMetricsLimit, "service-metrics-limit", defaultServiceMetricsLimit,
 		"How many Services have metrics of their own at most. The others share the name _other_.")
 	flags.BoolVar(&o.NodeCondition, "node-condition", false,

@@ -62,7 +62,7 @@ func (r *renderCommand) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return failed(err)
 	}
-	if err := s.Mode.Render(stdout, p.desired, dataplane.RenderOptions{Families: families, Instance: s.Instance}); err != nil {
+	if err := s.Mode.Render(stdout, p.desired, dataplane.RenderOptions{Families: families, ModeSettings: s.ModeSettings}); err != nil {
 		return failed(fmt.Errorf("write the rules: %w", err))
 	}
 	problems, _ := p.problems(nil)

@@ -34,6 +34,9 @@ type Flags struct {
 	// RejectLocalhostNodePorts rejects packets to node ports on loopback addresses that are not served there.
 	RejectLocalhostNodePorts bool
 
+	// ServiceMetrics counts connections to each Service, and exports metrics of single Services.
+	ServiceMetrics bool
+
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
@@ -56,6 +59,7 @@ const (
 	flagAllServices      = "all-services"
 	flagExternalIPRanges = "external-ip-ranges"
 	flagRejectLocalhost  = "reject-localhost-nodeports"
+	flagServiceMetrics   = "service-metrics"
 	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
@@ -64,7 +68,7 @@ const (
 // AddFlags adds all flags of upstream's kube-proxy except --version. Their values
 // are in the result once they are parsed.
 func AddFlags(fs *pflag.FlagSet) *Flags {
-	f := &Flags{Configuration: New(), set: fs, healthPort: healthPort, metricsPort: metricsPort}
+	f := &Flags{Configuration: New(), ServiceMetrics: true, set: fs, healthPort: healthPort, metricsPort: metricsPort}
 	fs.StringVar(&f.ConfigFile, flagConfig, "",
 		"File with the configuration. With it, other flags that set fields of the configuration are ignored, except --hostname-override and the flags for logging. The file is watched.")
 	fs.StringVar(&f.WriteConfigTo, "write-config-to", "",
@@ -93,6 +97,8 @@ func (f *Flags) AddOwn(fs *pflag.FlagSet) {
 		"Ranges of addresses, such as 198.51.100.0/24. External IPs of Services that are in none of them are not served, and reported. Empty for all.")
 	fs.BoolVar(&f.RejectLocalhostNodePorts, flagRejectLocalhost, false,
 		"In nftables mode, count packets to node ports on loopback addresses that are not served there, and reject them. With the feature gate "+string(LocalhostNodePorts)+" they are counted only.")
+	fs.BoolVar(&f.ServiceMetrics, flagServiceMetrics, true,
+		"Count connections to each Service, and export metrics of single Services, named sluice_service_.")
 }
 
 func (f *Flags) addDeprecated(fs *pflag.FlagSet) {

@@ -141,6 +141,7 @@ func (f *Flags) own(s *Settings, err error) (*Settings, error) {
 	f.name(s, &n)
 	s.Plan.ExternalIPRanges = f.externalIPRanges(&n)
 	f.rejectLocalhost(s, &n)
+	s.Uncounted = !f.ServiceMetrics
 	s.Notes = append(s.Notes, n.asides...)
 	if len(n.errors) > 0 {
 		return nil, Errors(n.errors)

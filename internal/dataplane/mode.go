@@ -92,7 +92,7 @@ type Chains struct {
 // RenderOptions configures Mode.Render.
 type RenderOptions struct {
 	Families []model.Family
-	Instance string
+	ModeSettings
 }
 
 // RemoveOptions configures Mode.Remove.
@@ -161,6 +161,9 @@ type ModeSettings struct {
 	// Instance is what the proxy is called that serves a node beside others; empty for one that
 	// serves it alone. It is a valid value of a label.
 	Instance string
+
+	// Uncounted leaves out what only counts connections, where the kernel would not count anyway.
+	Uncounted bool
 
 	IPVS    IPVS
 	Windows Windows

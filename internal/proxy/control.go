@@ -72,7 +72,7 @@ func (p *proxy) explainer() *explain.Explainer {
 
 func (p *proxy) lister() *listing.Lister {
 	return listing.New(listing.Options{
-		Engine: p.engine, Judge: p.judge, Proxy: p.verdict, Traffic: dataplane.TrafficOf(p.dataplane), Node: p.settings.Plan.NodeName, Clock: p.clock,
+		Engine: p.engine, Judge: p.judge, Proxy: p.verdict, Traffic: p.traffic(), Node: p.settings.Plan.NodeName, Clock: p.clock,
 	})
 }
 

@@ -45,8 +45,7 @@ type Options struct {
 	// connections: how long idle clients of UDP keep their endpoint, and how long
 	// connections may last when the process is asked to end.
 	UDPTimeout, ShutdownGrace time.Duration
-	// ServiceMetrics exports metrics of single Services, of ServiceMetricsLimit at most.
-	ServiceMetrics      bool
+	// ServiceMetricsLimit is how many Services have metrics of their own at most.
 	ServiceMetricsLimit uint
 	// NodeCondition keeps up a condition of the Node, and StartupTaint is the key of a taint that is
 	// removed from it, when the proxy is ready.

@@ -8,12 +8,11 @@ import (
 
 	"sluice/internal/answer/web"
 	"sluice/internal/base/httpserver"
-	"sluice/internal/dataplane"
 )
 
 // page returns the handler of the page.
 func (p *proxy) page() *web.Handler {
-	traffic := dataplane.TrafficOf(p.dataplane)
+	traffic := p.traffic()
 	if traffic != nil {
 		traffic = p.collector.Read // so that the history knows of refusals that the page shows
 	}

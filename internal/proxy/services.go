@@ -11,9 +11,9 @@ import (
 // newCollector returns the collector of metrics of single Services.
 func (p *proxy) newCollector() *perservice.Collector {
 	return perservice.New(perservice.Options{
-		Off:      !p.options.ServiceMetrics,
+		Off:      p.settings.Uncounted,
 		Limit:    int(p.options.ServiceMetricsLimit),
-		Traffic:  dataplane.TrafficOf(p.dataplane),
+		Traffic:  p.traffic(),
 		Evidence: p.evidence,
 		Refused:  p.history.Refused,
 		Verdicts: p.verdicts,
@@ -21,6 +21,14 @@ func (p *proxy) newCollector() *perservice.Collector {
 		Logger:   p.logger.WithName("metrics"),
 		Clock:    p.clock,
 	})
+}
+
+// traffic is how the dataplane counts connections, nil if it does not.
+func (p *proxy) traffic() dataplane.TrafficFunc {
+	if p.settings.Uncounted {
+		return nil
+	}
+	return dataplane.TrafficOf(p.dataplane)
 }
 
 // evidence returns what Services are planned from, in the order of the names.

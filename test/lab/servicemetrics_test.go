@@ -233,3 +233,61 @@ func TestServiceMetricsCanBeLimited(t *testing.T) {
 		})
 	}
 }
+
+// Without metrics of single Services nothing in the kernel counts connections. Switching that on and off replaces the
+// table, under traffic, and neither a connection nor a client's endpoint is lost.
+func TestCountersAreSwitchedUnderTraffic(t *testing.T) {
+	t.Parallel()
+	l := lab.Start(t)
+	m := meter{t, l}
+	dir := t.TempDir()
+	sticky := strings.NewReplacer("name: good", "name: sticky", "10.96.0.1", "10.96.0.20", "spec:\n", "spec:\n  sessionAffinity: ClientIP\n").Replace(goodManifests)
+	service, _, _ := strings.Cut(sticky, "---")
+	write(t, dir, "counted.yaml", countedManifests, 0)
+	write(t, dir, "sticky.yaml", service+lab.EndpointSlice("IPv4", "sticky", "", "pod1", "pod2", "remote1"), 0)
+	start := func(flags ...string) *lab.Proxy {
+		t.Helper()
+		p := startProxy(t, l, "nftables", lab.ProxyOptions{Manifests: dir, Flags: append(flags, "--cluster-cidr=10.244.0.0/16")})
+		settle(t, p, dir, 0)
+		m.reaches("frontends", func() float64 { return m.value(`sluice_frontends{status="programmed"}`) }, 7)
+		return p
+	}
+	kept := lab.Flow{From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.20:80")}
+	p := start()
+	first := l.Connect(t.Context(), kept)
+	traffic, err := l.StartTraffic(t.Context(), []lab.Flow{kept, {From: "pod3", Protocol: lab.TCP, To: netip.MustParseAddrPort("10.96.0.10:80")}},
+		lab.TrafficOptions{Rate: 50, Sessions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, counted := range []bool{false, false, true} {
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		p = start("--service-metrics=" + strconv.FormatBool(counted))
+		if rules := ownTables(t, l); strings.Contains(rules, "counter") != counted {
+			t.Errorf("with --service-metrics=%t, counters: %t, in\n%s", counted, !counted, rules)
+		}
+		for range 5 {
+			if o := l.Connect(t.Context(), kept); o.By != first.By {
+				t.Errorf("with --service-metrics=%t a client with session affinity got %v, and %v before", counted, o, first)
+			}
+		}
+	}
+	if count := traffic.Stop(); count.Lost() > 0 {
+		t.Errorf("connections were lost: %v", count)
+	}
+	m.connect(3, "pod3", "10.96.0.10:80", lab.Answered)
+	m.reaches("connections", func() float64 { return m.connections("web") }, 3)
+}
+
+// ownTables lists the tables of nftables mode on node1.
+func ownTables(t *testing.T, l *lab.Lab) (text string) {
+	t.Helper()
+	for _, table := range strings.Split("\n"+ruleset(t, l), "\ntable ") {
+		if _, rest, _ := strings.Cut(table, " "); strings.HasPrefix(rest, "sluice") {
+			text += table
+		}
+	}
+	return text
+}

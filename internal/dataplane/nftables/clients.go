@@ -207,7 +207,7 @@ func (d *Dataplane) moveClients(ctx context.Context, t *table, moves clientMoves
 
 // moveClientsOf updates the clients in one map, and reports whether there was anything to do.
 func (d *Dataplane) moveClientsOf(ctx context.Context, t *table, m clientMap, gained map[affineEndpoint]struct{}) (bool, error) {
-	of, err := d.readClients(ctx, t, m)
+	of, err := t.readClients(ctx, d.clients.conn, t.Table, m)
 	if err != nil {
 		return false, err
 	}
@@ -246,12 +246,12 @@ func (d *Dataplane) moveClientsOf(ctx context.Context, t *table, m clientMap, ga
 	return len(stale)+len(moved) > 0, nil
 }
 
-// readClients returns the clients in a map by the endpoint that they have. Those of the zero endpoint
-// are none that rules write.
-func (d *Dataplane) readClients(ctx context.Context, t *table, m clientMap) (map[affineEndpoint][]nft.Element, error) {
+// readClients returns the clients in a map of a table by the endpoint that they have. Those of the zero
+// endpoint are none that rules write.
+func (l *layout) readClients(ctx context.Context, c *nft.Conn, in nft.Table, m clientMap) (map[affineEndpoint][]nft.Element, error) {
 	of := map[affineEndpoint][]nft.Element{}
-	err := d.clients.conn.Elements(ctx, t.Table, m.name(), func(e *nft.Element) error {
-		k, v := t.decode(e.Key), t.decode(e.Data)
+	err := c.Elements(ctx, in, m.name(), func(e *nft.Element) error {
+		k, v := l.decode(e.Key), l.decode(e.Data)
 		k.Addr() // the client
 		at := affineEndpoint{decodeAffinityID(&k.Decoder), v.endpoint()}
 		if !k.Done() || !v.Done() {

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/base/notify"
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	// SendBuffer is the maximum size of a transaction in bytes to ask the kernel for;
 	// 0 is as much as is useful. The kernel may grant less.
 	SendBuffer int
+	// Uncounted leaves out the counters of connections and refusals, which cost each new connection.
+	Uncounted bool
 	// Target takes the connections of routes that are delegated; nil if none are.
 	Target *Target
 }
@@ -38,6 +41,8 @@ type Dataplane struct {
 	logger    logr.Logger
 	anyKernel bool
 	target    *Target
+	uncounted bool
+	layouts   map[model.Family]*layout
 	names     [3]string // that our tables may have
 	// writer and reader are separate so that a long dump does not delay a change.
 	writer, reader *nft.Conn
@@ -91,7 +96,8 @@ var (
 
 // New opens the sockets. It reads and writes nothing.
 func New(o Options) (_ *Dataplane, err error) {
-	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, target: o.Target, names: tableNamesOf(o.Instance), stop: func() {},
+	d := &Dataplane{logger: o.Logger, anyKernel: o.AnyKernel, target: o.Target, uncounted: o.Uncounted,
+		names: tableNamesOf(o.Instance), stop: func() {}, layouts: map[model.Family]*layout{},
 		verifying: make(chan struct{}, 1),
 		clients:   clients{todo: map[*table]clientMoves{}, wake: notify.NewSignal()},
 		witness:   newWitness(witnessTableOf(o.Instance)),
@@ -111,6 +117,9 @@ func New(o Options) (_ *Dataplane, err error) {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
 		}
+	}
+	for _, f := range model.Families {
+		d.layouts[f] = layoutFor(f, o.Uncounted)
 	}
 	d.commit = d.writer.Commit
 	bytes, err := d.writer.MaxBatch()

@@ -39,7 +39,7 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 		}
 	}
 	if r.out.Present = now.verdict != ""; r.out.Present {
-		r.out.Counted = true
+		r.out.Counted = !d.uncounted
 		r.out.Connections, r.out.Refused = d.totals(f, at.Key, &now)
 	}
 	return r.out, r.err

@@ -70,11 +70,20 @@ type layout struct {
 	nf           nft.Family
 	source, dest nft.Value
 	loopback     netip.Prefix
+	// uncounted says that elements and rules have no counters.
+	uncounted bool
 }
 
 var layouts = map[model.Family]*layout{
-	model.IPv4: {model.IPv4, nft.IP, nft.SourceIP4, nft.DestIP4, netip.MustParsePrefix("127.0.0.0/8")},
-	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, netip.MustParsePrefix("::1/128")},
+	model.IPv4: {model.IPv4, nft.IP, nft.SourceIP4, nft.DestIP4, netip.MustParsePrefix("127.0.0.0/8"), false},
+	model.IPv6: {model.IPv6, nft.IP6, nft.SourceIP6, nft.DestIP6, netip.MustParsePrefix("::1/128"), false},
+}
+
+// layoutFor returns the family's layout, with counters or without.
+func layoutFor(f model.Family, uncounted bool) *layout {
+	l := *layouts[f]
+	l.uncounted = uncounted
+	return &l
 }
 
 // sets returns the sets of every table in the order in which they are created. Besides there are
@@ -90,17 +99,17 @@ func (l *layout) sets() []*nft.Set {
 	endpoint := typeof(l.dest, nft.DestPort)
 	affine := typeof(l.dest, nft.DestPort, number, number)
 	return []*nft.Set{
-		{Name: services, Key: frontend, Data: nft.VerdictType, Counter: true},
-		{Name: nodePorts, Key: nodePort, Data: nft.VerdictType, Counter: true},
-		{Name: outside, Key: frontend, Data: nft.VerdictType, Counter: true},
-		{Name: nodePortOutside, Key: nodePort, Data: nft.VerdictType, Counter: true},
+		{Name: services, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
+		{Name: nodePorts, Key: nodePort, Data: nft.VerdictType, Counter: !l.uncounted},
+		{Name: outside, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
+		{Name: nodePortOutside, Key: nodePort, Data: nft.VerdictType, Counter: !l.uncounted},
 		{Name: endpoints, Key: slot, Data: endpoint},
 		{Name: localEndpoints, Key: slot, Data: endpoint},
 		{Name: nodePortEndpoints, Key: nodePortSlot, Data: endpoint},
 		{Name: nodePortLocal, Key: nodePortSlot, Data: endpoint},
 		{Name: pools, Key: typeof(number, number, number), Data: endpoint},
 		{Name: sources, Key: typeof(l.dest, nft.DestPort, l.source, number)},
-		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: true},
+		{Name: filters, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
 		{Name: affinityEndpoints, Key: affine},
 		{Name: localAffinityEndpoints, Key: affine},
 		{Name: recalls, Key: frontend, Data: nft.VerdictType},

@@ -62,7 +62,8 @@ var Mode = dataplane.Mode{
 
 // Open opens a Dataplane, with the target of a mode that builds on it; nil for none.
 func Open(ctx context.Context, o dataplane.Options, target *Target) (*Dataplane, error) {
-	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Instance: o.Instance, Target: target, AnyKernel: os.Getenv(skipKernelCheck) != ""})
+	d, err := New(Options{Logger: o.Logger, NetNS: o.NetNS, Instance: o.Instance, Uncounted: o.Uncounted, Target: target,
+		AnyKernel: os.Getenv(skipKernelCheck) != ""})
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}

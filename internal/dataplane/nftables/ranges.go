@@ -46,12 +46,12 @@ func (l *layout) rangeSets() []*nft.Set {
 	return []*nft.Set{
 		{Name: rangeIPs, Key: nft.Type{Parts: nft.Concat{l.dest}}},
 		{Name: rangeBlocks, Key: typeof(l.dest, nft.Protocol, nft.DestPort, number), Data: nft.VerdictType},
-		{Name: rangeFrontends, Key: frontend, Data: nft.VerdictType, Counter: true},
-		{Name: rangeOutside, Key: frontend, Data: nft.VerdictType, Counter: true},
+		{Name: rangeFrontends, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
+		{Name: rangeOutside, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
 		{Name: rangeEndpoints, Key: slot, Data: endpoint},
 		{Name: rangeLocalEndpoints, Key: slot, Data: endpoint},
 		{Name: rangeSources, Key: typeof(l.dest, number, l.source, number)},
-		{Name: rangeFilters, Key: frontend, Data: nft.VerdictType, Counter: true},
+		{Name: rangeFilters, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
 	}
 }
 

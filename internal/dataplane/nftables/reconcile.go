@@ -46,7 +46,7 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 			}
 			continue
 		}
-		t, items, err := d.prepare(ctx, layouts[f], desired, fresh)
+		t, items, err := d.prepare(ctx, d.layouts[f], desired, fresh)
 		if err != nil {
 			return dataplane.Result{Err: fmt.Errorf("reading what is in the kernel: %w", err)}
 		}
@@ -151,7 +151,7 @@ func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired,
 				"family", l.nf.String(), "table", tables[0].Name)
 		}
 	}
-	t := newTable(l.family, name, d.target, dataplane.Count(frontendsOf(l.family, desired)))
+	t := newTable(l, name, d.target, dataplane.Count(frontendsOf(l.family, desired)))
 	t.names = d.names
 	for _, old := range tables {
 		if old.Name != name {

@@ -22,7 +22,8 @@ func Render(w io.Writer, desired *plan.Desired, o dataplane.RenderOptions) error
 func RenderWith(target *Target, w io.Writer, desired *plan.Desired, o dataplane.RenderOptions) error {
 	out := nft.NewListing(w)
 	for _, f := range o.Families {
-		render(out, newTable(f, tableNamesOf(o.Instance)[0], target, dataplane.Count(frontendsOf(f, desired))), desired)
+		l := layoutFor(f, o.Uncounted)
+		render(out, newTable(l, tableNamesOf(o.Instance)[0], target, dataplane.Count(frontendsOf(f, desired))), desired)
 	}
 	return out.Flush()
 }

@@ -134,15 +134,22 @@ func (w *ruleWriter) toNodePortIP() nft.Exprs {
 }
 
 // unknown rejects packets to ports of ClusterIPs that no frontend has, and drops those
-// to addresses that no Service has. Each rule has a counter; Traffic reads them in this
-// order.
+// to addresses that no Service has. Traffic reads the counters of the rules in this order.
 func (w *ruleWriter) unknown() {
-	w.goTo(anyPacket.In(clusterIPs, nft.Concat{w.dest}).Count(), chain{kind: reject})
+	w.goTo(w.counted(anyPacket.In(clusterIPs, nft.Concat{w.dest})), chain{kind: reject})
 	for _, p := range w.settings.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == w.family {
-			w.add(anyPacket.Within(w.dest, p).Count().Drop())
+			w.add(w.counted(anyPacket.Within(w.dest, p)).Drop())
 		}
 	}
+}
+
+// counted counts the packets that match, if anything is counted.
+func (w *ruleWriter) counted(e nft.Exprs) nft.Exprs {
+	if w.uncounted {
+		return e
+	}
+	return e.Count()
 }
 
 // dropSource always drops: the elements of the map are for their counters.

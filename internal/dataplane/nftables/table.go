@@ -63,8 +63,7 @@ type frontend struct {
 }
 
 // newTable returns an empty mirror, with room for about that many frontends.
-func newTable(f model.Family, name string, target *Target, frontends int) *table {
-	l := layouts[f]
+func newTable(l *layout, name string, target *Target, frontends int) *table {
 	nt := nft.Table{Family: l.nf, Name: name, Comment: tableComment}
 	t := &table{
 		layout:       l,

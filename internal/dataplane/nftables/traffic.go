@@ -12,13 +12,19 @@ import (
 
 var _ dataplane.TrafficReader = (*Dataplane)(nil)
 
+// errUncounted is why there is no traffic to report.
+var errUncounted = errors.New("connections are not counted")
+
 // Traffic reads the counters of the packets that tried to open a connection.
 func (d *Dataplane) Traffic(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 	var unmatched dataplane.UnmatchedTraffic
 	var tables []*table
 	var began uint64
 	d.commits.Locked(func() { tables, began = d.tables, d.transactions })
-	if tables == nil {
+	switch {
+	case d.uncounted:
+		return unmatched, errUncounted
+	case tables == nil:
 		return unmatched, dataplane.ErrUnknown
 	}
 	for _, t := range tables {

@@ -38,7 +38,7 @@ type transaction struct {
 func (c *commit) transactions() iter.Seq[*transaction] {
 	return func(yield func(*transaction) bool) {
 		chunks, prologue := c.chunks(false), true
-		if sizeOf(c.items) > c.d.bound || c.anyTable((*table).missing, c.d.bound) {
+		if sizeOf(c.items) > c.d.bound || c.anyTable((*table).missing, c.d.bound) || c.replaces() {
 			for prologue || c.anyTable((*table).missing, 0) {
 				if prologue = false; !yield(&transaction{prologue: true}) {
 					return
@@ -73,6 +73,9 @@ func (c *commit) anyTable(count func(t *table, limit int) int, n int) bool {
 
 func (c *commit) write(ctx context.Context) error {
 	for t := range c.transactions() {
+		if t.epilogue {
+			c.inheritClients(ctx)
+		}
 		write := c.writeTransaction
 		if t.huge {
 			write = c.writeHuge

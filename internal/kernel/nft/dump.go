@@ -162,6 +162,8 @@ type SetInfo struct {
 	Flags          uint32
 	KeyID, DataID  uint32
 	KeyLen, Length uint32
+	// Counted says that elements have counters.
+	Counted bool
 	// Count is the number of elements; -1 if the kernel (before 6.15) does not report
 	// it.
 	Count int
@@ -171,7 +173,7 @@ const setCount = 20 // NFTA_SET_COUNT, kernel 6.15
 
 // Matches reports whether i describes the same set.
 func (s *Set) Matches(i SetInfo) bool {
-	want := SetInfo{Name: s.Name, Flags: s.flags(), KeyID: s.Key.id(), KeyLen: uint32(s.Key.Len())}
+	want := SetInfo{Name: s.Name, Flags: s.flags(), KeyID: s.Key.id(), KeyLen: uint32(s.Key.Len()), Counted: s.Counter}
 	if s.isMap() {
 		want.DataID, want.Length = s.Data.id(), uint32(s.Data.Len())
 	}
@@ -193,6 +195,7 @@ func (c *Conn) AllSets(ctx context.Context, t Table) ([]SetInfo, error) {
 			Name: a.getText(unix.NFTA_SET_NAME), Flags: a.getU32(unix.NFTA_SET_FLAGS), Count: -1,
 			KeyID: a.getU32(unix.NFTA_SET_KEY_TYPE), KeyLen: a.getU32(unix.NFTA_SET_KEY_LEN),
 			DataID: a.getU32(unix.NFTA_SET_DATA_TYPE), Length: a.getU32(unix.NFTA_SET_DATA_LEN),
+			Counted: a.get(setExpr) != nil,
 		}
 		if count := a.get(setCount); count != nil {
 			s.Count = int(toU32(count))
