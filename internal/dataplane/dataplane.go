@@ -79,6 +79,9 @@ type Result struct {
 	// take long: until they are passed again they work as before, or with some of
 	// their endpoints.
 	Left map[plan.Key]struct{}
+	// Unread says that Reconcile put off reading a large part of what an earlier process left.
+	// Changes can be applied; Verify compares that part, and Repair writes what differs.
+	Unread bool
 	// Transactions and Elements count what was written.
 	Transactions, Elements int
 }

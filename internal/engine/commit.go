@@ -73,7 +73,8 @@ func (e *Engine) commit(ctx context.Context) {
 	c.Events = e.events.taken(e.backlog)
 	if c.Kind == Reconcile {
 		e.repair.succeed()
-		e.verifier.postpone(c.End)
+		e.verifier.reconciled(c.End, c.Result.Unread)
+		e.lastReconcile = c.End
 	}
 	e.finish(c)
 }
@@ -170,6 +171,12 @@ func (e *Engine) finish(c *Commit) {
 			"removing", f.Removing, "retry", f.Retry.Sub(c.End))
 	}
 	e.logCommit(c, outcome)
+	e.tell(c)
+}
+
+// tell notifies observers.
+func (e *Engine) tell(c *Commit) {
+	c.Comparing = e.verifier.comparing
 	c.Frontends = func(service model.Name) []*plan.Frontend {
 		return e.backlog.told(service, e.planner.Frontends(service))
 	}

@@ -77,9 +77,11 @@ type Engine struct {
 	events  eventLog     // that led to dirty and backlog
 
 	lastStart time.Time // of the last commit
-	repair    repair
-	verifier  verifier
-	problems  problemLog
+	// lastReconcile is when the last reconcile ended.
+	lastReconcile time.Time
+	repair        repair
+	verifier      verifier
+	problems      problemLog
 }
 
 // New returns an Engine that is idle until Run.

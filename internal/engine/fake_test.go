@@ -51,6 +51,8 @@ type fakeDataplane struct {
 	leave func(plan.Key) bool
 	// cannotRepair leaves repairs to reconcile.
 	cannotRepair bool
+	// unread has reconciles leave a part unread.
+	unread bool
 }
 
 func newFakeDataplane(t *testing.T) *fakeDataplane {
@@ -85,6 +87,7 @@ func (d *fakeDataplane) Reconcile(ctx context.Context, desired *plan.Desired) da
 	maps.DeleteFunc(d.written, func(key plan.Key, _ *plan.Frontend) bool { return d.frontends[key] == nil })
 	d.settings = desired.Settings
 	d.clusterIPs = maps.Clone(desired.ClusterIPs)
+	result.Unread = d.unread
 	return d.conclude(ctx, result)
 }
 

@@ -41,6 +41,9 @@ type Commit struct {
 	Result     dataplane.Result
 	// Waiting is how many frontends and ClusterIPs are planned and were left for later commits.
 	Waiting int
+	// Comparing says that a part of what an earlier process left is not compared yet: it may
+	// differ from Desired, and is repaired then.
+	Comparing bool
 	// Events led to Change, and to nothing that still waits.
 	Events Events
 }

@@ -133,8 +133,10 @@ func (e *Engine) repairDisturbance(ctx context.Context) {
 		e.repair.disturbed = true // the reconcile is for it
 	case c.Result.Transactions > 0 || len(c.Result.Failed) > 0:
 		e.finish(c)
+		e.compared(c.End)
 	default:
 		e.log.V(1).Info("Foreign changes left nothing to repair")
+		e.compared(c.End)
 	}
 }
 
@@ -147,6 +149,10 @@ func (e *Engine) disturbed() {
 	log := e.log.V(1)
 	if e.repair.disturb(e.clock.Now()) {
 		log = e.log
+	}
+	if e.verifier.comparing {
+		log.Info("The kernel differs from what is desired, repairing it")
+		return
 	}
 	log.Info("Another process changed our rules in the kernel, repairing them")
 }

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"sluice/internal/plan"
 )
 
 // verification is the result of a Verify.
@@ -20,15 +22,30 @@ type verifier struct {
 	next      time.Time
 	running   bool
 	lastError string
+
+	// comparing says that a reconcile left a part unread, and that it is not known yet to be right:
+	// until it was verified, and repaired. due says that it has to be verified.
+	comparing, due bool
 }
 
 func (v *verifier) postpone(now time.Time) { v.next = now.Add(v.period) }
+
+// reconciled records a reconcile. What it left unread is verified at once.
+func (v *verifier) reconciled(now time.Time, unread bool) {
+	v.comparing, v.due = unread, unread
+	if v.postpone(now); unread {
+		v.next = now
+	}
+}
+
+// comparePause is the time before the comparison of what a reconcile left unread is tried again.
+const comparePause = time.Second
 
 // verifyAt returns when the next Verify is due, if any. None is while a
 // reconcile is needed, or before the first commit.
 func (e *Engine) verifyAt() (at time.Time, ok bool) {
 	v := &e.verifier
-	if v.period <= 0 || v.running || !e.synced || e.repair.needed {
+	if v.period <= 0 && !v.due || v.running || !e.synced || e.repair.needed {
 		return time.Time{}, false
 	}
 	return v.next, true
@@ -40,7 +57,7 @@ func (e *Engine) verifyIfDue(ctx context.Context, now time.Time) {
 	if at, ok := e.verifyAt(); !ok || now.Before(at) {
 		return
 	}
-	e.verifier.running = true
+	e.verifier.running, e.verifier.due = true, false
 	reconciles := e.repair.started
 	e.helpers.Go(func() {
 		ok, err := e.dataplane.Verify(ctx)
@@ -56,6 +73,9 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 		if ctx.Err() != nil {
 			return
 		}
+		if e.verifier.comparing {
+			e.verifier.due, e.verifier.next = true, now.Add(comparePause)
+		}
 		if text := v.err.Error(); text != e.verifier.lastError {
 			e.verifier.lastError = text
 			e.log.Error(v.err, "Cannot verify what is in the kernel", "retry", e.verifier.period)
@@ -68,9 +88,23 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 	if v.ok {
 		e.statuses.verified(now)
 	}
-	if v.ok || v.reconciles != e.repair.started {
+	if v.reconciles != e.repair.started {
+		return
+	}
+	if v.ok {
+		e.compared(now)
 		return
 	}
 	e.log.Info("The kernel differs from what was programmed, repairing it")
 	e.repair.disturb(now)
+}
+
+// compared tells observers that what a reconcile left unread is right, if they do not know that.
+func (e *Engine) compared(now time.Time) {
+	if !e.verifier.comparing || e.verifier.running || e.verifier.due {
+		return
+	}
+	e.verifier.comparing = false
+	e.log.Info("The rest of what was in the kernel is compared", "took", now.Sub(e.lastReconcile))
+	e.tell(&Commit{Change: &plan.Change{Revision: e.statuses.read().ProgrammedRevision}, Desired: e.planner.Desired(), Begin: now, End: now})
 }

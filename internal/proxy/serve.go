@@ -269,7 +269,11 @@ func (p *proxy) assemble() (err error) {
 	first := sync.OnceFunc(func() { close(p.programmed) })
 	p.engine.Observe(p.hostSetup.assemble()...)
 	p.engine.Observe(p.services, p.updater, p.collector, p.problems, p.history,
-		engine.ObserverFunc(func(*engine.Commit) { first() }))
+		engine.ObserverFunc(func(c *engine.Commit) {
+			if !c.Comparing {
+				first()
+			}
+		}))
 	p.servers = newServers(p)
 	return nil
 }

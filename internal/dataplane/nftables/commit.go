@@ -27,7 +27,11 @@ type commit struct {
 
 // run writes the commit. Frontends that the kernel refuses are left out and recorded
 // in the result.
-func (c *commit) run(ctx context.Context) { c.result.Err = c.write(ctx) }
+func (c *commit) run(ctx context.Context) {
+	if c.result.Err = c.doubt(ctx); c.result.Err == nil {
+		c.result.Err = c.write(ctx)
+	}
+}
 
 // size estimates how many elements the commit will write, as far as that matters.
 func (c *commit) size() int {
@@ -52,6 +56,7 @@ func (c *commit) done(t *transaction) {
 	c.d.transactions++
 	for _, it := range t.items {
 		delete(c.d.refused, it.key)
+		delete(it.table.unread, it.key)
 		c.d.carryTraffic(it)
 		if it.new == nil {
 			delete(it.table.frontends, it.key)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -55,6 +56,9 @@ type Dataplane struct {
 
 	// bound is how many elements a transaction may have.
 	bound int
+	// Of maps with more than most elements a restart reads a part later. adopted says that it did.
+	most    int
+	adopted bool
 
 	// commit is writer's. Tests replace it to make the kernel refuse.
 	commit func(context.Context, *nft.Batch) error
@@ -126,7 +130,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.bound = boundFor(bytes)
+	d.bound, d.most = boundFor(bytes), maxDump
 	if d.monitor, err = newMonitor(o.NetNS, d.names[:], o.Logger, d.writer); err != nil {
 		return nil, err
 	}
@@ -207,6 +211,11 @@ func (d *Dataplane) Apply(ctx context.Context, change *plan.Change) dataplane.Re
 	d.commits.Begin()
 	c := &commit{d: d, tables: d.tables}
 	change, c.result.Left = dataplane.Steps(change, d.Programmed)
+	if err := d.learn(ctx, change); err != nil {
+		d.forget()
+		d.commits.End()
+		return dataplane.Result{Err: fmt.Errorf("reading what is to be changed: %w", err)}
+	}
 	for _, t := range d.tables {
 		if change.Settings != nil {
 			t.configure(*change.Settings)
@@ -253,7 +262,8 @@ func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 		t.waitsNoMore(k)
 		if old := t.frontends[k]; old != nil {
 			t.replace(old, nil)
-			items = append(items, &item{table: t, key: k, now: &old.programmed, old: old})
+			now, _ := t.nowOf(old)
+			items = append(items, &item{table: t, key: k, now: now, old: old})
 		}
 	}
 	for f := range set {
@@ -272,8 +282,9 @@ func (t *table) items(change *plan.Change, r *dataplane.Result) []*item {
 			items = append(items, &item{table: t, key: old.Key, now: &old.programmed, old: old})
 		}
 		it := &item{table: t, key: f.Key, old: t.frontends[f.Key]}
-		it.now = it.old.now()
-		it.new = t.compile(f, it.now, it.old)
+		var was *frontend
+		it.now, was = t.nowOf(it.old)
+		it.new = t.compile(f, it.now, was)
 		t.replace(it.old, it.new)
 		items = append(items, it)
 	}

@@ -115,6 +115,13 @@ func (m *monitor) take() foreignWrites {
 	return w
 }
 
+// quiet reports whether there is nothing to take.
+func (m *monitor) quiet() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes.empty()
+}
+
 // listen starts to listen.
 func (m *monitor) listen() {
 	if m.joined {

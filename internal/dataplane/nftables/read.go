@@ -27,6 +27,8 @@ type contents struct {
 	// manyHairpins is their number if there are too many to dump: they are looked up
 	// when it is known which are needed.
 	manyHairpins int
+	// unread says that slots and hairpins are read later.
+	unread bool
 	// junk are elements that no frontend can have.
 	junk []op
 }
@@ -130,8 +132,12 @@ func (d *Dataplane) readContents(ctx context.Context, c *nft.Conn, l *layout, t 
 
 func readElements(ctx context.Context, c *nft.Conn, l *layout, k *contents, slots *slotGuess) error {
 	r := newReader(l, k)
+	k.unread = slots.putsOff(k.counts)
 	for _, s := range l.presentSets(k.chains) { // frontends come before their slots
 		n := k.counts[s.Name]
+		if k.unread && (s.Name == hairpin || slices.Contains(laterSets, s.Name)) {
+			continue
+		}
 		if s.Name == hairpin && n > maxDump && slots != nil {
 			k.manyHairpins = n
 			continue

@@ -58,7 +58,9 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 		return c.result
 	}
 	d.commits.Locked(func() { d.tables, d.former = c.tables, nil })
+	d.adopted = true
 	for _, t := range c.tables {
+		c.result.Unread = c.result.Unread || t.comparing
 		d.clients.follow(t, t.moves(t.clientMaps()))
 	}
 	d.clients.wait(ctx)
@@ -68,7 +70,9 @@ func (d *Dataplane) reconcile(ctx context.Context, desired *plan.Desired, fresh 
 // prepare returns a mirror of the family's table, made of what is desired and of what
 // the kernel holds, and the items that change the latter to the former.
 func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desired, fresh bool) (*table, []*item, error) {
-	t, have, err := d.adopt(ctx, l, desired, fresh)
+	guess := guessSlots(desired)
+	guess.later, guess.most = !d.adopted && d.target == nil, d.most
+	t, have, err := d.adopt(ctx, l, desired, guess, fresh)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,6 +80,9 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 	t.eachAddr(maps.Keys(desired.ClusterIPs), t.clusterIPs.Hold)
 	t.junk = have.junk
 	t.takeMembers(have)
+	if err := d.adoptUnread(ctx, t, have, desired, guess); err != nil {
+		return nil, nil, err
+	}
 
 	var items []*item
 	for pool := range t.pools(dataplane.OfFamily(l.family, (*plan.Frontend).Family, maps.Values(desired.Frontends))) {
@@ -84,6 +91,9 @@ func (d *Dataplane) prepare(ctx context.Context, l *layout, desired *plan.Desire
 		}
 	}
 	for k := range frontendsOf(l.family, desired) {
+		if _, unread := t.unread[k]; unread {
+			continue
+		}
 		it := &item{table: t, key: k, now: have.frontends[k]}
 		it.new = t.compile(desired.Frontends[k], it.now, nil)
 		t.replace(nil, it.new)
@@ -128,14 +138,14 @@ func frontendsOf(f model.Family, desired *plan.Desired) iter.Seq[plan.Key] {
 // adopt chooses the table to use: an existing one with our layout, or a new one if
 // there is none or if fresh is set. The others are removed when it is complete, and
 // not before: packets may pass through them.
-func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, fresh bool) (*table, *contents, error) {
+func (d *Dataplane) adopt(ctx context.Context, l *layout, desired *plan.Desired, guess *slotGuess, fresh bool) (*table, *contents, error) {
 	tables, err := ourTables(ctx, d.writer, l, d.names)
 	if err != nil {
 		return nil, nil, err
 	}
 	var have *contents
 	if !fresh {
-		if have, err = d.adoptable(ctx, l, tables, guessSlots(desired)); err != nil {
+		if have, err = d.adoptable(ctx, l, tables, guess); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -237,9 +247,12 @@ func (t *table) takeChains(have *contents) {
 
 // same reports whether two frontends are programmed equally, except counters.
 func (p *programmed) same(o *programmed) bool {
+	return p.sameBesidesSlots(o) && slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots)
+}
+
+func (p *programmed) sameBesidesSlots(o *programmed) bool {
 	return p.verdict == o.verdict && p.outside == o.outside &&
 		p.recall == o.recall && p.sticky == o.sticky && p.filters == o.filters &&
-		slices.Equal(p.slots, o.slots) && slices.Equal(p.outsideSlots, o.outsideSlots) &&
 		sameSources(p, o) && sameBlocks(p.blocks, o.blocks)
 }
 

@@ -35,7 +35,15 @@ func (d *Dataplane) Repair(ctx context.Context) dataplane.Result {
 	d.monitor.during(ctx, sizeOf(c.items), func() { c.run(ctx) })
 	if c.result.Err != nil {
 		d.forget()
+		return c.result
 	}
+	d.commits.Locked(func() {
+		for _, t := range c.tables {
+			if !t.comparing && d.monitor.quiet() {
+				t.hairpins.Certain()
+			}
+		}
+	})
 	return c.result
 }
 

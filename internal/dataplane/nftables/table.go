@@ -47,6 +47,12 @@ type table struct {
 	left map[plan.Key]plan.Key
 	// shared are slots that several frontends of a commit have.
 	shared map[sharedSlots][]netip.AddrPort
+	// unread are frontends of which the kernel's slots are not known yet. comparing says that Verify has not
+	// looked at them.
+	unread    map[plan.Key]struct{}
+	comparing bool
+	// learned is what the kernel holds of those of them that the commit is about.
+	learned map[plan.Key]*programmed
 	// junk are elements in the kernel that no frontend can have. The first junked are
 	// being removed.
 	junk   []op

@@ -10,27 +10,35 @@ import (
 	"sluice/internal/plan"
 )
 
-// Verify compares the kernel with the mirror, unless it is known that no other program
-// wrote to our tables since the last time. Differences are left to Repair.
+// Verify compares what a restart put off, and then the kernel with the mirror, unless it is known that no other
+// program wrote to our tables since the last time. Differences are left to Repair.
 func (d *Dataplane) Verify(ctx context.Context) (bool, error) {
+	return d.verify(ctx, d.readRest)
+}
+
+// verify is Verify, which begins with first.
+func (d *Dataplane) verify(ctx context.Context, first func(context.Context, func(*foreignWrites)) error) (bool, error) {
 	select {
 	case d.verifying <- struct{}{}:
 		defer func() { <-d.verifying }()
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
-	missed, known := d.monitor.countMissed()
-	if known && missed == d.verified {
-		return true, nil
-	}
 	good := true
-	err := d.check(ctx, func(found *foreignWrites) {
+	report := func(found *foreignWrites) {
 		if !found.empty() {
 			good = false
 			d.monitor.report(func(w *foreignWrites) { w.join(found) })
 		}
-	})
-	if err != nil {
+	}
+	if err := first(ctx, report); err != nil {
+		return true, err
+	}
+	missed, known := d.monitor.countMissed()
+	if known && missed == d.verified {
+		return good, nil
+	}
+	if err := d.check(ctx, report); err != nil {
 		return true, err
 	}
 	d.verified = missed
@@ -56,7 +64,7 @@ func (d *Dataplane) verifyMissed(ctx context.Context) {
 			return
 		case <-d.monitor.missed:
 		}
-		_, err := d.Verify(ctx)
+		_, err := d.verify(ctx, func(context.Context, func(*foreignWrites)) error { return nil })
 		if err != nil && ctx.Err() == nil {
 			d.logger.V(1).Info("Cannot tell whether other programs changed our nftables tables", "reason", err.Error())
 			d.monitor.missed.Notify()

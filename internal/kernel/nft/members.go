@@ -30,6 +30,8 @@ type Members[K comparable] struct {
 	present             int // how many elements the kernel has
 	// adding and removing are how many Add and Remove wrote last.
 	adding, removing int
+	// assumed says that elements were taken to be present which may not be.
+	assumed bool
 }
 
 // MemberType says how elements of Members are encoded and sorted.
@@ -291,6 +293,37 @@ func (m *Members[K]) Find(ctx context.Context, c *Conn, count int, junk func(*El
 		err = nil // by another table, or by a write to ours that will be noticed
 	}
 	return err
+}
+
+// Assume takes all elements that are held to be present, until Certain is called. Until then Doubt finds
+// out which of those to be removed are.
+func (m *Members[K]) Assume() {
+	for what, e := range m.unsettled {
+		if e.missing() {
+			m.Found(what)
+		}
+	}
+	m.assumed = true
+	m.settle()
+}
+
+// Certain records that all assumptions were checked.
+func (m *Members[K]) Certain() { m.assumed = false }
+
+// Doubt looks up the surplus elements, if they were only assumed to be present.
+func (m *Members[K]) Doubt(ctx context.Context, c *Conn) error {
+	if !m.assumed {
+		return nil
+	}
+	var doubtful []K
+	for e := range m.surplus() {
+		doubtful = append(doubtful, e.what)
+	}
+	keys := m.encode(doubtful)
+	return c.Lookup(ctx, m.table, m.set, keys, func(i int, e *Element) error {
+		m.Learn(keys[i].Key, e != nil)
+		return nil
+	})
 }
 
 func (m *Members[K]) encode(list []K) []Element {
