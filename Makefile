@@ -103,6 +103,15 @@ bench: root tools ## Measure speed and memory (needs root).
 	$(GO) run ./test/bench/conntrack
 	$(GO) run ./test/bench/scrape
 
+.PHONY: figures
+figures: root tools build ## Measure all that docs quote and that has a bar (needs root, a quiet machine and hours).
+	$(MAKE) bench
+	$(MAKE) compare
+	$(MAKE) compare COMPARE_ARGS='-services 1000 -only-connections -modes nftables'
+	$(MAKE) fleet FLEET_ARGS='-memory 3 -services 10000 -endpoints 2'
+	$(MAKE) fleet FLEET_ARGS='-memory 3 -services 5000 -endpoints 50'
+	$(MAKE) fleet N=20,50,100
+
 .PHONY: pictures
 pictures: ## Renew the screenshots of the page in docs.
 	$(GO) test -count=1 ./internal/answer/web -run '^TestPicturesAreUpToDate$$' -args -update

@@ -120,7 +120,7 @@ func measureChurn(w workload, d time.Duration) (f churnFigures, err error) {
 }
 
 // reportChurn measures constant change in a process and a network namespace of its own.
-func reportChurn(d time.Duration) error {
+func reportChurn(d time.Duration, s *scores) error {
 	w := workload{Mode: "nftables", Services: 5000, Endpoints: 10}
 	var f churnFigures
 	if err := inChild(w, d+2*time.Minute, &f, "-churn", d.String(), "-churning"); err != nil {
@@ -129,5 +129,6 @@ func reportChurn(d time.Duration) error {
 	fmt.Printf("\nconstant change, %v: %d of %d changes in the kernel, %.0f per second; %.3f of a core; p50 %s, p99 %s, longest %s; "+
 		"memory %d → %d MB; the kernel holds what it should: %t\n", w, f.Committed, f.Sent, float64(f.Sent)/f.Took.Seconds(), f.CPU.Seconds()/f.Took.Seconds(),
 		ms(f.P50), ms(f.P99), ms(f.Worst), f.Before>>20, f.After>>20, f.Holds)
+	s.ofChurn(f)
 	return nil
 }

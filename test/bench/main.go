@@ -132,7 +132,7 @@ func run(o options) error {
 		modes = strings.Split(o.modes, ",")
 	}
 	if o.churn > 0 {
-		return reportChurn(o.churn)
+		return reportChurn(o.churn, &scores{})
 	}
 	if o.evidence {
 		return reportEvidence(context.Background())
@@ -143,9 +143,10 @@ func run(o options) error {
 	if o.neighbours {
 		return reportNeighbours(o.limit)
 	}
+	s := &scores{}
 	if !o.rates {
 		for _, mode := range modes {
-			if err := report(mode, o); err != nil {
+			if err := report(mode, o, s); err != nil {
 				return err
 			}
 		}
@@ -159,13 +160,16 @@ func run(o options) error {
 	if err := reportNeighbours(o.limit); err != nil {
 		return err
 	}
-	if err := reportChurn(10 * time.Second); err != nil {
+	if err := reportChurn(10*time.Second, s); err != nil {
 		return err
 	}
 	if err := reportEvidence(context.Background()); err != nil {
 		return err
 	}
-	return reportEjection(context.Background())
+	if err := reportEjection(context.Background()); err != nil {
+		return err
+	}
+	return s.report()
 }
 
 // encode measures one workload and prints the result in JSON.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +31,10 @@ type figures struct {
 	Add, Remove, Replace latency
 	Restart              time.Duration
 	RestartTransactions  int
+	// Compared is how long it took after that until what the restart put off was compared, and Meanwhile
+	// is how long changes took until then.
+	Compared  time.Duration
+	Meanwhile latency
 }
 
 // latency is the duration of single changes, and the CPU time of one: of this
@@ -84,6 +89,10 @@ func measure(w workload, changes int, profile, profileOf string) (figures, error
 	}
 	defer p.stop()
 	f.Restart, f.RestartTransactions = p.first, p.firstResult.Transactions
+	if p.firstResult.Unread {
+		f.Meanwhile = p.until(p.compared, cluster.added)
+		f.Compared = time.Since(p.began) - p.first
+	}
 	return f, nil
 }
 
@@ -104,6 +113,8 @@ type pipe struct {
 	dataplane   dataplane.Dataplane
 	commits     chan dataplane.Result
 	first       time.Duration
+	began       time.Time
+	compared    chan struct{} // closed when nothing is left to compare
 	firstResult dataplane.Result
 	cancel      context.CancelFunc
 	ended       chan struct{}
@@ -138,20 +149,24 @@ func startObserved(mode string, events []model.Event, observers []engine.Observe
 		f(&config)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &pipe{dataplane: d, commits: make(chan dataplane.Result, 1), cancel: cancel, ended: make(chan struct{})}
+	p := &pipe{dataplane: d, commits: make(chan dataplane.Result, 1), compared: make(chan struct{}), cancel: cancel, ended: make(chan struct{})}
 	p.engine = engine.New(engine.Options{
 		Planner:    plan.New(config),
 		Dataplane:  d,
 		Logger:     logr.Discard(),
 		SyncPeriod: 10 * time.Second,
 	})
+	compared := sync.OnceFunc(func() { close(p.compared) })
 	p.engine.Observe(engine.ObserverFunc(func(c *engine.Commit) {
+		if !c.Comparing {
+			compared()
+		}
 		if p.first == 0 || !c.Change.Empty() { // repairs have no change
 			p.commits <- c.Result
 		}
 	}))
 	p.engine.Observe(observers...)
-	begin := time.Now()
+	p.began = time.Now()
 	go func() {
 		defer close(p.ended)
 		p.engine.Run(ctx)
@@ -159,7 +174,7 @@ func startObserved(mode string, events []model.Event, observers []engine.Observe
 	p.engine.Update(events...)
 	p.engine.Synced()
 	p.firstResult = <-p.commits
-	p.first = time.Since(begin)
+	p.first = time.Since(p.began)
 	if len(p.firstResult.Failed) > 0 {
 		return nil, fmt.Errorf("the kernel refused %d frontends", len(p.firstResult.Failed))
 	}
@@ -181,9 +196,27 @@ const noLimit = time.Hour
 // each measures changes one at a time, from the engine to the commit: that many, or
 // as many as there is time for.
 func (p *pipe) each(most int, limit time.Duration, change func(i int) model.Event) latency {
+	deadline := time.Now().Add(limit)
+	return p.while(func(n int) bool { return n < most && time.Now().Before(deadline) }, change)
+}
+
+// until measures changes one at a time until a channel is closed, and at least one.
+func (p *pipe) until(done chan struct{}, change func(i int) model.Event) latency {
+	return p.while(func(n int) bool {
+		select {
+		case <-done:
+			return n == 0
+		default:
+			return true
+		}
+	}, change)
+}
+
+// while measures changes one at a time, as long as there should be more than that many.
+func (p *pipe) while(more func(n int) bool, change func(i int) model.Event) latency {
 	var took []time.Duration
 	own, children := totalTime(syscall.RUSAGE_SELF), totalTime(syscall.RUSAGE_CHILDREN)
-	for deadline := time.Now().Add(limit); len(took) < most && time.Now().Before(deadline); {
+	for more(len(took)) {
 		e := change(len(took))
 		begin := time.Now()
 		p.engine.Update(e)

@@ -87,10 +87,10 @@ func inChild(w workload, limit time.Duration, f any, args ...string) error {
 }
 
 // report measures one mode.
-func report(mode string, o options) error {
+func report(mode string, o options, s *scores) error {
 	fmt.Printf("Mode %s\n\n", mode)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, "Services×endpoints\tcold start\tuser\tsystem\tchildren\tpeak memory\tadd p50 / p99\tremove p50 / p99\treplace p50 / p99\tCPU of an add, own / children\trestart\twritten")
+	fmt.Fprintln(out, "Services×endpoints\tcold start\tuser\tsystem\tchildren\tpeak memory\tadd p50 / p99\tremove p50 / p99\treplace p50 / p99\tCPU of an add, own / children\trestart\twritten\tcompared after\tadd meanwhile p50 / p99")
 	for _, w := range sizes {
 		w.Mode = mode
 		if !w.possible() {
@@ -105,17 +105,20 @@ func report(mode string, o options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d MB\t%s\t%s\t%s\t%s / %s\t%s\t%d\n", w, ms(f.Cold), ms(f.User), ms(f.System), ms(f.Children),
-			f.Peak>>20, f.Add, f.Remove, f.Replace, ms(f.Add.Own), ms(f.Add.Children), ms(f.Restart), f.RestartTransactions)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d MB\t%s\t%s\t%s\t%s / %s\t%s\t%d\t%s\t%s\n", w, ms(f.Cold), ms(f.User), ms(f.System), ms(f.Children),
+			f.Peak>>20, f.Add, f.Remove, f.Replace, ms(f.Add.Own), ms(f.Add.Children), ms(f.Restart), f.RestartTransactions, ms(f.Compared), f.Meanwhile)
+		if mode == barred {
+			s.ofSize(w, f)
+		}
 	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	return reportScaling(mode, o)
+	return reportScaling(mode, o, s)
 }
 
 // reportScaling shows how the cold start grows with the cluster.
-func reportScaling(mode string, o options) error {
+func reportScaling(mode string, o options, s *scores) error {
 	fmt.Println()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(out, "cold start\tN\t2N\ttime(2N)/time(N), bar %.1f\tCPU\tmemory(2N)/memory(N), bar %.1f\n", timeBar, memoryBar)
@@ -136,6 +139,9 @@ func reportScaling(mode string, o options) error {
 		}
 		if err != nil {
 			return err
+		}
+		if mode == barred {
+			s.ofPair(pair, best)
 		}
 		ratio := func(of func(figures) float64) float64 { return of(best[1]) / of(best[0]) }
 		fmt.Fprintf(out, "%s, %s\t%s\t%s\t%.2f\t%.2f\t%.2f\n", pair[0], pair[1], ms(best[0].Cold), ms(best[1].Cold),

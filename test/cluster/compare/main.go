@@ -29,6 +29,8 @@ import (
 type options struct {
 	ours, other         string
 	modes               string
+	rounds              int
+	onlyRates           bool
 	services, endpoints int
 	limit               time.Duration
 }
@@ -40,6 +42,8 @@ func main() {
 	flag.StringVar(&o.modes, "modes", "nftables,iptables", "modes to compare, separated by commas")
 	flag.IntVar(&o.services, "services", 10_000, "number of Services")
 	flag.IntVar(&o.endpoints, "endpoints", 2, "number of endpoints of each Service")
+	flag.IntVar(&o.rounds, "rounds", 30, "rounds in which new connections are compared; 0 for none")
+	flag.BoolVar(&o.onlyRates, "only-connections", false, "compare nothing but connections")
 	flag.DurationVar(&o.limit, "limit", time.Minute, "longest time for the single changes of a kube-proxy")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -74,6 +78,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer c.close()
+	if o.onlyRates {
+		return c.compareRates(ctx, os.Stdout, contestants, o.rounds)
+	}
 	var all []figures
 	for _, k := range contestants {
 		fmt.Printf("Measuring %s (%s) in %s mode\n", k.name, k.path, k.mode)
@@ -84,17 +91,26 @@ func run(ctx context.Context, o options) error {
 		all = append(all, f)
 		fmt.Printf("  cold start %s s, one change %s ms\n", seconds(f.start), milliseconds(f.changes[len(f.changes)/2]))
 	}
-	return report(os.Stdout, all)
+	if err := report(os.Stdout, all); err != nil || o.rounds == 0 {
+		return err
+	}
+	return c.compareRates(ctx, os.Stdout, contestants, o.rounds)
 }
 
 // contestant is a kube-proxy in a mode.
-type contestant struct{ name, path, mode string }
+type contestant struct {
+	name, path, mode string
+	flags            []string
+}
+
+// The names of contestants.
+const ours, theOther = "ours", "the other"
 
 // contestants returns ours and the other in each mode.
 func (o options) contestants() ([]contestant, error) {
 	var out []contestant
 	for mode := range strings.SplitSeq(o.modes, ",") {
-		for _, k := range []contestant{{"ours", o.ours, mode}, {"the other", o.other, mode}} {
+		for _, k := range []contestant{{name: ours, path: o.ours, mode: mode}, {name: theOther, path: o.other, mode: mode}} {
 			path, err := filepath.Abs(k.path)
 			if err != nil {
 				return nil, err

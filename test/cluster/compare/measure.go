@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"sluice/test/bench/connections"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/process"
 	"sluice/test/cluster/tunnel"
@@ -28,52 +27,76 @@ type figures struct {
 	burst, written time.Duration   // until the last of up to burstSize changes had effect, and was written
 	steady, peak   float64         // memory in MB
 	cpu            time.Duration   // of the process, for all of that
-	rate           float64         // connections per second through a Service, of those on a node without rules
 }
 
 const (
 	timeout    = 10 * time.Minute // of upstream, with many Services
 	maxChanges = 30
 	burstSize  = 1000
-	rateRounds = 30
-	rateTime   = 50 * time.Millisecond // of a round
 )
 
 // course is a node on which a contestant runs.
 type course struct {
 	*cluster
 	lab     *lab.Lab
+	way     io.Closer
 	proxy   *process.Process
 	current int // generation of the watched Services
 }
 
-// measure runs a contestant on a node of its own.
-func (c *cluster) measure(ctx context.Context, k contestant, limit time.Duration) (f figures, err error) {
-	l, err := lab.New()
-	if err != nil {
-		return f, err
+// enter starts a contestant on a node of its own, and returns how long it takes until all watched Services
+// answer. close ends it.
+func (c *cluster) enter(ctx context.Context, k contestant) (r *course, took time.Duration, err error) {
+	r = &course{cluster: c}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	if r.lab, err = lab.New(); err != nil {
+		return r, 0, err
 	}
-	defer l.Close()
-	r := &course{cluster: c, lab: l}
-	node, err := l.Host("node1")
+	node, err := r.lab.Host("node1")
 	if err != nil {
-		return f, err
+		return r, 0, err
 	}
 	way, err := tunnel.Open(node, c.server.Addr(), c.server.Addr())
 	if err != nil {
-		return f, err
+		return r, 0, err
 	}
-	defer way.Close()
+	r.way = way
 	if k.mode == "iptables" {
-		if err := scenario.Modes["iptables-nft"].PrepareNode(ctx, l); err != nil {
-			return f, err
+		if err := scenario.Modes["iptables-nft"].PrepareNode(ctx, r.lab); err != nil {
+			return r, 0, err
 		}
 	}
+	took, err = r.start(ctx, node, k)
+	return r, took, err
+}
+
+// close ends the contestant, and removes its node.
+func (r *course) close() (err error) {
+	if r.proxy != nil {
+		err = r.proxy.Kill()
+	}
+	if r.way != nil {
+		r.way.Close()
+	}
+	if r.lab != nil {
+		r.lab.Close()
+	}
+	return err
+}
+
+// measure runs a contestant on a node of its own.
+func (c *cluster) measure(ctx context.Context, k contestant, limit time.Duration) (f figures, err error) {
 	f.contestant = k
-	if f.start, err = r.start(ctx, node, k); err != nil {
+	r, took, err := c.enter(ctx, k)
+	if err != nil {
 		return f, err
 	}
-	defer func() { err = errors.Join(err, r.proxy.Kill()) }()
+	defer func() { err = errors.Join(err, r.close()) }()
+	f.start = took
 	if f.changes, err = r.changes(ctx, limit); err != nil {
 		return f, err
 	}
@@ -86,10 +109,7 @@ func (c *cluster) measure(ctx context.Context, k contestant, limit time.Duration
 	if f.peak, err = r.proxy.Memory("VmHWM:"); err != nil {
 		return f, err
 	}
-	if f.cpu, err = cpuTime(r.proxy.Cmd.Process.Pid); err != nil {
-		return f, err
-	}
-	f.rate, err = r.rate()
+	f.cpu, err = cpuTime(r.proxy.Cmd.Process.Pid)
 	return f, err
 }
 
@@ -104,17 +124,18 @@ func (r *course) start(ctx context.Context, node *lab.Host, k contestant) (time.
 	if err != nil {
 		return 0, err
 	}
-	begin := time.Now()
-	r.proxy, err = process.Start(node, filepath.Join(dir, "log"), k.path, "--kubeconfig", kubeconfig,
+	command := append([]string{k.path, "--kubeconfig", kubeconfig,
 		"--hostname-override", "node1", "--proxy-mode", k.mode,
-		"--cluster-cidr", lab.ClusterCIDRs[0].String()+","+lab.ClusterCIDRs[1].String(),
+		"--cluster-cidr", lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
 		// They belong to the machine, not to the node.
-		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")
-	if err != nil {
+		"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s"},
+		k.flags...)
+	begin := time.Now()
+	if r.proxy, err = process.Start(node, filepath.Join(dir, "log"), command...); err != nil {
 		return 0, err
 	}
 	if err := r.await(ctx, r.watched()); err != nil {
-		return 0, errors.Join(err, r.proxy.Kill())
+		return 0, err
 	}
 	return time.Since(begin), nil
 }
@@ -197,60 +218,6 @@ func (r *course) burst(ctx context.Context) (effective, written time.Duration, e
 		}
 	}
 	return effective, written, nil
-}
-
-// rate compares connections through the last Service with those to the pod on a node
-// without rules, in turns.
-func (r *course) rate() (float64, error) {
-	bare, err := lab.New()
-	if err != nil {
-		return 0, err
-	}
-	defer bare.Close()
-	pod := netip.AddrPortFrom(netip.MustParseAddr(generations[0][0]), ratePort)
-	routes := []struct {
-		*lab.Lab
-		to netip.AddrPort
-	}{{bare, pod}, {r.lab, netip.AddrPortFrom(rateIP, servicePort)}}
-	for _, way := range routes {
-		server, err := way.Host("pod1")
-		if err != nil {
-			return 0, err
-		}
-		stop, err := connections.Serve(server, pod)
-		if err != nil {
-			return 0, err
-		}
-		defer stop()
-	}
-	var ratios []float64
-	for range rateRounds {
-		var rates [2]float64
-		for i, way := range routes {
-			if rates[i], err = openFrom(way.Lab, way.to); err != nil {
-				return 0, fmt.Errorf("connect to %v: %w", way.to, err)
-			}
-		}
-		ratios = append(ratios, rates[1]/rates[0])
-	}
-	slices.Sort(ratios)
-	return ratios[len(ratios)/2], nil
-}
-
-// openFrom opens connections from a pod for one round.
-func openFrom(l *lab.Lab, to netip.AddrPort) (float64, error) {
-	node, err := l.Host("node1")
-	if err != nil {
-		return 0, err
-	}
-	if err := connections.Forget(node); err != nil {
-		return 0, err
-	}
-	client, err := l.Host("pod3")
-	if err != nil {
-		return 0, err
-	}
-	return connections.Open(client, to, rateTime)
 }
 
 // cpuTime returns the CPU time of a process and of the children that it waited for.

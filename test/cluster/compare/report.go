@@ -22,7 +22,6 @@ func report(w io.Writer, all []figures) error {
 		{"memory, MB", func(f figures) string { return fmt.Sprintf("%.0f", f.steady) }},
 		{"memory at most, MB", func(f figures) string { return fmt.Sprintf("%.0f", f.peak) }},
 		{"CPU time of all that, s", func(f figures) string { return seconds(f.cpu) }},
-		{"connections per second, of those without rules", func(f figures) string { return fmt.Sprintf("%.2f", f.rate) }},
 	}
 	fmt.Fprintln(w)
 	out := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
