@@ -29,6 +29,7 @@ func TestOtherSystems(t *testing.T) {
 				Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
 					packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedTypesSizes,
 				Env:       env,
+				Tests:     goos == "windows", // where some are run
 				ParseFile: parse,
 			}, ours...)
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -246,7 +245,7 @@ func TestPipeInPlaceOfTheFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	save(t, path, cidr("1"))
 	w := watch(t, path)
-	if err := errors.Join(syscall.Mkfifo(path+".pipe", 0o600), os.Rename(path+".pipe", path)); err != nil {
+	if err := errors.Join(testkit.MakeFIFO(path+".pipe"), os.Rename(path+".pipe", path)); err != nil {
 		t.Fatal(err)
 	}
 	w.waitLogged("stays in force", "--config "+path, "it is not a regular file")

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	clocktesting "k8s.io/utils/clock/testing"
+	"syscall"
 
 	"sluice/internal/testkit"
 )
@@ -148,9 +148,9 @@ func TestPersistReportsEachReasonOnce(t *testing.T) {
 func TestPersistEndsOnAFinalError(t *testing.T) {
 	final := errors.New("final")
 	err := Persist(t.Context(), clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Hour,
-		func(context.Context) error { return unix.EADDRINUSE },
+		func(context.Context) error { return syscall.EADDRINUSE },
 		func(err error) error { return errors.Join(final, err) })
-	if !errors.Is(err, final) || !errors.Is(err, unix.EADDRINUSE) {
+	if !errors.Is(err, final) || !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("it ended with %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestPersistEndsDuringThePause(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Persist(ctx, clock, time.Hour, func(context.Context) error { return unix.EADDRINUSE }, func(error) error { return nil })
+		ended <- Persist(ctx, clock, time.Hour, func(context.Context) error { return syscall.EADDRINUSE }, func(error) error { return nil })
 	}()
 	testkit.Until(t, clock.HasWaiters)
 	cancel()
@@ -174,11 +174,11 @@ func TestRemedy(t *testing.T) {
 		in   error
 		want string
 	}{
-		{unix.EADDRINUSE, "ss -ltnp"},
-		{unix.EADDRINUSE, "--some-address"},
-		{unix.EADDRNOTAVAIL, "interface of this machine"},
-		{unix.EACCES, "above 1023"},
-		{unix.EMFILE, "tried again"},
+		{syscall.EADDRINUSE, "ss -ltnp"},
+		{syscall.EADDRINUSE, "--some-address"},
+		{syscall.EADDRNOTAVAIL, "interface of this machine"},
+		{syscall.EACCES, "above 1023"},
+		{syscall.EMFILE, "tried again"},
 	}
 	for _, tt := range tests {
 		if got := Remedy(fmt.Errorf("listen: %w", tt.in), "--some-address"); !strings.Contains(got, tt.want) {

@@ -5,8 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
+
+	"sluice/internal/testkit"
 )
 
 func TestWhatIsReadAndRefused(t *testing.T) {
@@ -20,7 +21,7 @@ func TestWhatIsReadAndRefused(t *testing.T) {
 			return errors.Join(os.WriteFile(p+".target", []byte("text"), 0o600), os.Symlink(p+".target", p))
 		}, nil},
 		{"a large file", func(p string) error { return os.WriteFile(p, []byte("too long"), 0o600) }, ErrTooLarge},
-		{"a pipe that nobody writes to", func(p string) error { return syscall.Mkfifo(p, 0o600) }, ErrNotRegular},
+		{"a pipe that nobody writes to", func(p string) error { return testkit.MakeFIFO(p) }, ErrNotRegular},
 		{"a directory", func(p string) error { return os.Mkdir(p, 0o700) }, ErrNotRegular},
 		{"a device without an end", func(p string) error { return os.Symlink("/dev/zero", p) }, ErrNotRegular},
 		{"nothing", func(string) error { return nil }, fs.ErrNotExist},

@@ -7,15 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -196,7 +193,7 @@ func (b *fixture) outcome(timeout time.Duration) string {
 	case err == nil:
 		conn.Close()
 		return "connected"
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused"
 	case isTimeout(err):
 		return "silence"
@@ -207,21 +204,4 @@ func (b *fixture) outcome(timeout time.Duration) string {
 func isTimeout(err error) bool {
 	var netErr net.Error
 	return errors.As(err, &netErr) && netErr.Timeout()
-}
-
-// openFiles counts the open files of this process, without those by which it is
-// counted and those that the Go library keeps for the next splice.
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := 0
-	for _, e := range entries {
-		if name, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(name, "socket:") {
-			count++
-		}
-	}
-	return count
 }

@@ -2,41 +2,18 @@ package health
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/httpserver"
 )
-
-func TestIPv6SocketsLeaveIPv4Alone(t *testing.T) {
-	socket, err := listenOn(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	raw, err := socket.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	only := 0
-	var failure error
-	if err := raw.Control(func(fd uintptr) {
-		only, failure = unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
-	}); err != nil || failure != nil {
-		t.Fatal(err, failure)
-	}
-	if only != 1 {
-		t.Error("IPV6_V6ONLY is not set")
-	}
-}
 
 func TestEndlessHeaderIsRefused(t *testing.T) {
 	socket, err := listenOn(netip.AddrPortFrom(here, 0))
@@ -65,9 +42,9 @@ func TestRemedies(t *testing.T) {
 		in   error
 		want string
 	}{
-		{unix.EADDRINUSE, "another healthCheckNodePort"},
-		{unix.EADDRNOTAVAIL, "--nodeport-addresses"},
-		{unix.EMFILE, "tried again"},
+		{syscall.EADDRINUSE, "another healthCheckNodePort"},
+		{syscall.EADDRNOTAVAIL, "--nodeport-addresses"},
+		{syscall.EMFILE, "tried again"},
 	}
 	for _, tt := range tests {
 		err := fmt.Errorf("listen: %w", os.NewSyscallError("bind", tt.in))

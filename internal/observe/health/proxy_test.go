@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	clocktesting "k8s.io/utils/clock/testing"
+	"syscall"
 
 	"sluice/internal/base/httpserver"
 	"sluice/internal/engine"
@@ -200,7 +200,7 @@ func TestProxyAddresses(t *testing.T) {
 }
 
 func TestProxyRetriesToListen(t *testing.T) {
-	busy, denied := fmt.Errorf("listen: %w", unix.EADDRINUSE), fmt.Errorf("listen: %w", unix.EACCES)
+	busy, denied := fmt.Errorf("listen: %w", syscall.EADDRINUSE), fmt.Errorf("listen: %w", syscall.EACCES)
 	outcomes := []error{busy, busy, denied, nil}
 	clk := clocktesting.NewFakeClock(time.Unix(10_000, 0))
 	var log testkit.Journal
@@ -257,7 +257,7 @@ func TestHardFail(t *testing.T) {
 		Failed: func(error) { failures++ },
 		Status: func() engine.Summary { return engine.Summary{} },
 	})
-	if err := proxy.Run(context.Background()); !errors.Is(err, unix.EADDRINUSE) || failures != 1 {
+	if err := proxy.Run(context.Background()); !errors.Is(err, syscall.EADDRINUSE) || failures != 1 {
 		t.Errorf("Run: %v, reported %d failures", err, failures)
 	}
 }

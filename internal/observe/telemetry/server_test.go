@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"sluice/internal/base/httpserver"
 	"sluice/internal/testkit"
@@ -106,7 +106,7 @@ func TestTakenAddressIsRetriedAndReportedOnce(t *testing.T) {
 		o.Failed = func(err error) { failed = append(failed, err.Error()) }
 		o.Logger = funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})
 	})
-	reasons := []error{unix.EADDRINUSE, unix.EADDRINUSE, unix.EADDRNOTAVAIL}
+	reasons := []error{syscall.EADDRINUSE, syscall.EADDRINUSE, syscall.EADDRNOTAVAIL}
 	listening := listenWith(s, reasons...)
 	stop := start(t, s)
 	for range reasons {
@@ -136,8 +136,8 @@ func TestHardFail(t *testing.T) {
 		o.HardFail, o.Logger = true, logr.Discard()
 		o.Failed = func(error) { reported++ }
 	})
-	listenWith(s, unix.EADDRINUSE)
-	if err := s.Run(t.Context()); !errors.Is(err, unix.EADDRINUSE) {
+	listenWith(s, syscall.EADDRINUSE)
+	if err := s.Run(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("it ended with %v", err)
 	}
 	if reported != 1 {

@@ -7,11 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
+
+	"sluice/internal/testkit"
 )
 
 func TestClientErrorsHaveARemedy(t *testing.T) {
@@ -120,7 +121,7 @@ current-context: x
 func TestPipesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+	if err := testkit.MakeFIFO(pipe); err != nil {
 		t.Fatal(err)
 	}
 	config := func(cluster, user string) string {

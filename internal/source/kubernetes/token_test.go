@@ -5,11 +5,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"sluice/internal/testkit"
 )
 
 // Requests have the token that the file has, or the last one if the file cannot be read.
@@ -24,7 +25,7 @@ func TestTokenIsFollowed(t *testing.T) {
 	}
 	pipe := func() {
 		os.Remove(path)
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
+		if err := testkit.MakeFIFO(path); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"sluice/internal/model"
 	"sluice/internal/source"
+	"sluice/internal/testkit"
 )
 
 // writeDir makes a directory of files, given as name and content in turn.
@@ -144,7 +144,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			}
 			return os.Truncate(p, 100<<20)
 		}, "104857600 bytes"},
-		{"a pipe", func(p string) error { return syscall.Mkfifo(p, 0o644) }, "not a regular file"},
+		{"a pipe", func(p string) error { return testkit.MakeFIFO(p) }, "not a regular file"},
 		{"a socket", func(p string) error {
 			listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: p, Net: "unix"})
 			if err == nil {

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"sluice/internal/base/printable"
 	"sluice/internal/model"
 	"sluice/internal/source"
+	"sluice/internal/testkit"
 )
 
 // mess changes the files of a directory at random.
@@ -158,7 +158,7 @@ func (m *mess) spoil() {
 	default:
 		path := m.path(m.file())
 		_ = os.Remove(path)
-		_ = syscall.Mkfifo(path, 0o644)
+		_ = testkit.MakeFIFO(path)
 	}
 }
 
