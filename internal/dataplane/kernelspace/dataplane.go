@@ -142,13 +142,13 @@ func (d *Dataplane) Verify(ctx context.Context) (ok bool, err error) {
 	remote := map[netip.Addr]bool{}
 	for id := range endpoints {
 		e := now.endpoints[id]
-		if ok = ok && e != nil; ok && ours(id) && e.Remote() {
+		if ok = ok && e != nil; ok && id.IsOurs() && e.Remote() {
 			remote[e.IPConfigurations[0].IPAddress] = true
 		}
 	}
 	for id, e := range now.endpoints {
 		_, needed := endpoints[id]
-		ok = ok && (needed || !ours(id))
+		ok = ok && (needed || !id.IsOurs())
 		for _, ip := range addressesOf(e) { // a pod of this node has an address that was elsewhere
 			ok = ok && (e.Remote() || !remote[ip])
 		}

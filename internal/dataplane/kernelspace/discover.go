@@ -17,7 +17,7 @@ func (w *writer) discover(set []*plan.Frontend) (more []*plan.Frontend, err erro
 	for _, f := range set {
 		for _, to := range f.Route.Endpoints {
 			e := w.endpoints.at[to.Addr()]
-			unknown = unknown || e == nil || to.Local && ours(e.ID)
+			unknown = unknown || e == nil || to.Local && e.ID.IsOurs()
 			elsewhere = elsewhere || e == nil && !to.Local && !w.nodeOf(to.Addr()).IsValid()
 		}
 	}

@@ -40,7 +40,7 @@ func (w *writer) pin(f *plan.Frontend, wanted bool) error {
 func (w *writer) endpointFor(to plan.Endpoint) (*hns.Endpoint, error) {
 	e := w.endpoints.at[to.Addr()]
 	switch {
-	case e != nil && !(to.Local && ours(e.ID)):
+	case e != nil && !(to.Local && e.ID.IsOurs()):
 		return e, nil
 	case to.Local:
 		return nil, fmt.Errorf("HNS has no endpoint for %v, which runs on this node (the CNI plugin makes it; processes of the node itself have none)", to.Addr())
@@ -68,7 +68,7 @@ func (w *writer) createEndpoint(e *hns.Endpoint) (*hns.Endpoint, error) {
 // that lead there. They are made again.
 func (w *writer) replaceMoved() error {
 	for id, e := range maps.Clone(w.endpoints.byID) {
-		if !ours(id) || !e.Remote() {
+		if !id.IsOurs() || !e.Remote() {
 			continue
 		}
 		ip := e.IPConfigurations[0].IPAddress

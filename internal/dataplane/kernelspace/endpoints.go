@@ -27,7 +27,7 @@ func newEndpoints(all map[hns.GUID]*hns.Endpoint) endpoints {
 // add adds an endpoint, and returns the addresses for which it is used in place of another one.
 func (e *endpoints) add(one *hns.Endpoint) (taken []netip.Addr) {
 	e.byID[one.ID] = one
-	if ours(one.ID) && e.uses[one.ID] == 0 {
+	if one.ID.IsOurs() && e.uses[one.ID] == 0 {
 		e.idle[one.ID] = struct{}{}
 	}
 	for _, ip := range addressesOf(one) {
@@ -47,7 +47,7 @@ func rank(e *hns.Endpoint) int {
 	switch {
 	case !e.Remote():
 		return 0
-	case ours(e.ID):
+	case e.ID.IsOurs():
 		return 1 // it does not go when another program ends
 	}
 	return 2
@@ -97,7 +97,7 @@ func (e *endpoints) leave(ids ...hns.GUID) {
 			continue
 		}
 		delete(e.uses, id)
-		if e.byID[id] != nil && ours(id) {
+		if e.byID[id] != nil && id.IsOurs() {
 			e.idle[id] = struct{}{}
 		}
 	}

@@ -54,13 +54,12 @@ func TestHistories(t *testing.T) {
 
 // A call that fails harms nothing for good: when calls succeed again, what HNS holds is right.
 func TestFaultAtAnyCall(t *testing.T) {
-	codes := []hns.Code{hns.NotRunning, hns.NotImplemented, hns.InvalidParameter, hns.PortAlreadyExists, hns.AlreadyExists, hns.NotFound, hns.EndpointNotFound}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for seed := range uint64(testkit.Extent(30, 150, 2000)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			n := newNode(t, networkTypes[seed%3], []string{releaseReplaces, releaseModifies}[seed%2])
 			h, d := dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), Mode.Adjust), n.open()
-			n.Fault = faults(rng, codes)
+			n.Fault = faults(rng)
 			known := d.Reconcile(t.Context(), h.Desired()).Err == nil
 			for range 20 {
 				c := h.Next()

@@ -42,7 +42,7 @@ func (d *Dataplane) read(ctx context.Context, onlyOurs bool) (l *listing, err er
 		return nil, err
 	}
 	for _, id := range ids {
-		if onlyOurs && !ours(id) {
+		if onlyOurs && !id.IsOurs() {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -78,7 +78,7 @@ func (d *Dataplane) endpointOf(ctx context.Context, id, network hns.GUID) (*hns.
 // is another program's and cannot be understood.
 func failed(id hns.GUID, err error) bool {
 	var code hns.Code
-	return err != nil && !hns.IsGone(err) && (ours(id) || errors.As(err, &code))
+	return err != nil && !hns.IsGone(err) && (id.IsOurs() || errors.As(err, &code))
 }
 
 // addressesOf returns those of an endpoint.

@@ -59,7 +59,7 @@ func (d *Dataplane) take(now *listing) {
 	d.balancers, d.strangers = map[hns.GUID]*hns.LoadBalancer{}, map[plan.Key]*hns.LoadBalancer{}
 	d.wanted, d.wants, d.pins = map[plan.Key][]balancer{}, map[hns.GUID]int{}, map[plan.Key]hns.GUID{}
 	for id, b := range now.balancers {
-		if ours(id) {
+		if id.IsOurs() {
 			d.balancers[id] = b
 			d.endpoints.use(b.HostComputeEndpoints...)
 			continue

@@ -9,6 +9,11 @@ import (
 	"sluice/internal/kernel/hns"
 )
 
+// endpointID is that of an address in a network; on an overlay it is on a node.
+func endpointID(network hns.GUID, ip, node netip.Addr) hns.GUID {
+	return hns.NewID("endpoint " + ip.String() + " on " + node.String() + " in " + network.String())
+}
+
 // remoteEndpoint returns the endpoint of an address elsewhere; on an overlay it is on a node.
 func remoteEndpoint(network hns.GUID, ip, node netip.Addr, mac string) *hns.Endpoint {
 	e := &hns.Endpoint{ID: endpointID(network, ip, node), MACAddress: mac, Flags: hns.RemoteEndpoint, IPConfigurations: []hns.IPConfig{{IPAddress: ip}}}

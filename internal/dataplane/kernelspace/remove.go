@@ -13,7 +13,7 @@ func remove(ctx context.Context, c *hns.Client) (err error) {
 		ids, e := c.IDs(k, nil)
 		err = errors.Join(err, e)
 		for _, id := range ids {
-			if !ours(id) {
+			if !id.IsOurs() {
 				continue
 			}
 			if ctx.Err() != nil {

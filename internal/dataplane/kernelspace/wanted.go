@@ -96,7 +96,7 @@ func (d *Dataplane) newBalancer(f *plan.Frontend, at plan.Key, port uint16) bala
 // newID returns an ID that follows from all of a load balancer but its endpoints: these can be changed,
 // and the rest is another load balancer.
 func (b *balancer) newID() hns.GUID {
-	return newID(fmt.Sprintf("load balancer %v to %d source %v flags %d port %d distribution %d",
+	return hns.NewID(fmt.Sprintf("load balancer %v to %d source %v flags %d port %d distribution %d",
 		b.at, b.port.InternalPort, b.source, b.flags, b.port.Flags, b.port.DistributionType))
 }
 

@@ -1,6 +1,8 @@
 package hns
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -18,6 +20,21 @@ func ParseGUID(text string) (g GUID, err error) {
 	}
 	return GUID(b), nil
 }
+
+// mark is what the IDs of our objects begin with.
+var mark = []byte("sluice")
+
+// NewID returns the ID of an object of this program from what it is for. It has the form of RFC 9562 for IDs
+// with a meaning of their own, version 8.
+func NewID(purpose string) (g GUID) {
+	sum := sha256.Sum256([]byte(purpose))
+	copy(g[copy(g[:], mark):], sum[:])
+	g[6], g[8] = g[6]&0x0f|0x80, g[8]&0x3f|0x80
+	return g
+}
+
+// IsOurs reports whether an object is one of this program's.
+func (g GUID) IsOurs() bool { return bytes.HasPrefix(g[:], mark) && g[6]>>4 == 8 }
 
 // String writes a GUID as HNS does in its documents.
 func (g GUID) String() string {

@@ -49,7 +49,8 @@ func (c Call) given() string {
 type HNS struct {
 	// Version is that of the service; the zero value stands for 15.5.
 	Version hns.Version
-	// Fault is asked before each call, which fails with the code unless that is 0.
+	// Fault is asked before each call, which fails with the code unless that is 0. While clients call, it
+	// is set by SetFault.
 	Fault func(Call) hns.Code
 	// Trace gets each call after it was made.
 	Trace func(Call)
@@ -92,6 +93,13 @@ func (s State) Total() (n int) {
 		n += calls
 	}
 	return n
+}
+
+// SetFault sets Fault.
+func (h *HNS) SetFault(fault func(Call) hns.Code) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Fault = fault
 }
 
 // DropHandles closes all handles, as when a client is killed.

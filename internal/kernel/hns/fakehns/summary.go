@@ -3,6 +3,7 @@ package fakehns
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -39,4 +40,63 @@ func (s State) Summary() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(append(lines, ""), "\n")
+}
+
+// Balancers are the load balancers as JSON, sorted, so that those of two clients can be compared: without IDs
+// and what is empty or zero, and with addresses in place of the IDs of endpoints.
+func (s State) Balancers() []string {
+	endpoint := map[string]string{}
+	for _, e := range s.Endpoints {
+		kind := "local"
+		if remote(e) {
+			kind = "remote"
+		}
+		endpoint[key(text(e, "ID"))] = strings.TrimSpace(kind + " " + strings.Join(addresses(e), ",") + " " + provider(e))
+	}
+	lines := []string{}
+	for _, b := range s.LoadBalancers {
+		d := maps.Clone(b)
+		delete(d, "ID")
+		var to []any
+		for _, id := range texts(b["HostComputeEndpoints"]) {
+			to = append(to, cmp.Or(endpoint[key(id)], "none"))
+		}
+		slices.SortFunc(to, func(a, b any) int { return cmp.Compare(a.(string), b.(string)) })
+		d["HostComputeEndpoints"] = to
+		lines = append(lines, marshal(withoutZero(d)))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// withoutZero returns a value without what some clients leave out.
+func withoutZero(v any) any {
+	switch v := v.(type) {
+	case Document:
+		out := Document{}
+		for field, value := range v {
+			if value = withoutZero(value); value != nil {
+				out[field] = value
+			}
+		}
+		return out
+	case []any:
+		var out []any
+		for _, value := range v {
+			out = append(out, withoutZero(value))
+		}
+		if out == nil {
+			return nil
+		}
+		return out
+	case string:
+		if v == "" {
+			return nil
+		}
+	case float64:
+		if v == 0 {
+			return nil
+		}
+	}
+	return v
 }
