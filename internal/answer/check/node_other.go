@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package check
 
@@ -11,5 +11,5 @@ import (
 func lacksIPv6() bool { return false }
 
 func (r *Report) checkNode(context.Context, *Options, *plan.Desired) {
-	r.add(Note, "node", "run it on the node", "this machine does not run Linux: only the configuration and the Services are checked")
+	r.add(Note, "node", "run it on the node", "this machine runs neither Linux nor Windows: only the configuration and the Services are checked")
 }

@@ -25,10 +25,8 @@ type Client struct {
 
 // NewClient returns a Client of the proxy behind a socket.
 func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
-	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: answerTimeout}}
+	to := func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) }
+	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: to}, Timeout: answerTimeout}}
 }
 
 // Close closes idle connections.
@@ -99,7 +97,7 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no proxy answers on %s (%w): kube-proxy must run on this node, and with this --control-socket", c.path, err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("may not ask the proxy on %s (%w): run the command as root", c.path, err)
+		return fmt.Errorf("may not ask the proxy on %s (%w): run the command as %s", c.path, err, mayAsk)
 	}
 	return fmt.Errorf("ask the proxy on %s: %w", c.path, err)
 }

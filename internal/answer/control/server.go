@@ -115,10 +115,8 @@ type peerUser struct {
 }
 
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	user := peerUser{err: errors.New("not a unix socket")}
-	if c, ok := conn.(*net.UnixConn); ok {
-		user.uid, user.err = peer(c)
-	}
+	var user peerUser
+	user.uid, user.err = peer(conn)
 	return context.WithValue(ctx, peerKey{}, user)
 }
 
@@ -128,7 +126,7 @@ func (s *Server) guarded() http.Handler {
 		user, _ := r.Context().Value(peerKey{}).(peerUser)
 		if user.err != nil || !s.admits(user.uid) {
 			s.Logger.V(1).Info("Refused a request", "uid", user.uid, "path", r.URL.Path)
-			writeError(w, http.StatusForbidden, fmt.Errorf("user %d may not ask this proxy: run the command as root", user.uid))
+			writeError(w, http.StatusForbidden, fmt.Errorf("user %d may not ask this proxy: run the command as %s", user.uid, mayAsk))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout-httpserver.Grace)

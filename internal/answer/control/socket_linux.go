@@ -17,6 +17,12 @@ import (
 // DefaultSocket is the default path of the socket.
 const DefaultSocket = "/run/sluice/kube-proxy.sock"
 
+// suffix is what the path of a socket ends with.
+const suffix = ".sock"
+
+// mayAsk is who may use the socket.
+const mayAsk = "root"
+
 // OwnSocket returns the default path for a proxy of this user, who may not have the
 // right to use DefaultSocket.
 func OwnSocket() string {
@@ -51,7 +57,7 @@ type socket struct {
 
 // listen creates the socket under a temporary name, and renames it once only its owner
 // can use it. It replaces the socket of a dead process.
-func listen(ctx context.Context, path string) (*socket, error) {
+func listen(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxPathLen {
 		return nil, fmt.Errorf("the path is longer than %d characters", maxPathLen)
 	}
@@ -139,7 +145,7 @@ func takeable(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := dial(ctx, path)
 	switch {
 	case err == nil:
 		return errors.Join(errLive, conn.Close())
@@ -149,9 +155,17 @@ func takeable(ctx context.Context, path string) error {
 	return fmt.Errorf("find out whether a process answers on it: %w", err)
 }
 
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", path)
+}
+
 // peer returns the user at the other end of a connection.
-func peer(conn *net.UnixConn) (uid uint32, err error) {
-	raw, err := conn.SyscallConn()
+func peer(conn net.Conn) (uid uint32, err error) {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, errors.New("not a unix socket")
+	}
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err
 	}

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package control
 
@@ -12,6 +12,11 @@ import (
 // DefaultSocket is empty: who is at the other end of a socket can be told on Linux only.
 const DefaultSocket = ""
 
+const (
+	suffix = ".sock"
+	mayAsk = "root"
+)
+
 // OwnSocket returns DefaultSocket.
 func OwnSocket() string { return DefaultSocket }
 
@@ -20,10 +25,10 @@ func IsOwn(string) bool { return false }
 
 var errLive = errors.New("another process answers on this socket")
 
-type socket struct{ *net.UnixListener }
-
-func listen(context.Context, string) (*socket, error) {
-	return nil, fmt.Errorf("a control socket needs Linux: %w", errors.ErrUnsupported)
+func listen(context.Context, string) (net.Listener, error) {
+	return nil, fmt.Errorf("a control socket needs Linux or Windows: %w", errors.ErrUnsupported)
 }
 
-func peer(*net.UnixConn) (uid uint32, err error) { return 0, errors.ErrUnsupported }
+func dial(context.Context, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
+
+func peer(net.Conn) (uid uint32, err error) { return 0, errors.ErrUnsupported }
