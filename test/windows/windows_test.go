@@ -4,79 +4,43 @@ package windows
 
 import (
 	"fmt"
+	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/kernel/hns"
+	"sluice/internal/kernel/hns/fakehns"
 	"sluice/internal/testkit"
+	"sluice/test/windows/wine"
 )
-
-func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)) }
-
-// web returns a Service with these endpoints; those in 10.244.1.0/24 are on the node.
-func web(ips ...string) string {
-	var endpoints strings.Builder
-	for _, ip := range ips {
-		node := "node2"
-		if strings.HasPrefix(ip, "10.244.1.") {
-			node = "node1"
-		}
-		fmt.Fprintf(&endpoints, "\n- {addresses: [%s], nodeName: %s, conditions: {ready: true}}", ip, node)
-	}
-	return `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec:
-  type: NodePort
-  clusterIP: 10.96.0.80
-  clusterIPs: [10.96.0.80]
-  externalIPs: [198.51.100.7]
-  sessionAffinity: ClientIP
-  ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080}, {name: odd, protocol: SCTP, port: 99, nodePort: 30099}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}, {name: odd, protocol: SCTP, port: 99}]
-endpoints:` + endpoints.String() + "\n"
-}
-
-// balancers are the lines about the load balancers of web.
-func balancers(to string, dsr int, source string) []string {
-	line := func(vip string, port, flags, mapping int) string {
-		return fmt.Sprintf("balancer %s protocol 6 port %d to %s port 8080 flags %d mapping %d distribution 2 source %s", vip, port, to, flags, mapping, source)
-	}
-	return []string{line("10.96.0.80", 80, dsr, 0), line("198.51.100.7", 80, 0, 16), line("*", 30080, 0, 18)}
-}
 
 func TestWindows(t *testing.T) {
 	l := newLab(t)
+	parts := map[string]func(*testing.T){
+		"load balancer": l.servesLoadBalancer, "HNS away": l.waitsForHNS, "killed": l.isKilledAtAnyCall, "commands": l.answers,
+		"service": l.runsAsService, "packages": l.testsPackages,
+	}
 	for _, networkType := range []string{hns.L2Bridge, hns.L2Tunnel, hns.Overlay} {
 		for _, release := range []string{"14.0", "15.5"} {
-			t.Run(networkType+" "+release, func(t *testing.T) { l.with(t).serves(networkType, release) })
+			parts[networkType+" "+release] = func(t *testing.T) { l.serves(t, networkType, release) }
 		}
 	}
-	t.Run("load balancer", func(t *testing.T) { l.with(t).servesLoadBalancer() })
-	t.Run("HNS away", func(t *testing.T) { l.with(t).waitsForHNS() })
-	t.Run("service", func(t *testing.T) { l.with(t).runsAsService() })
-	t.Run("packages", func(t *testing.T) { l.with(t).testsPackages() })
-}
-
-// with returns the lab for a part of the test.
-func (l *lab) with(t *testing.T) *lab {
-	part := *l
-	part.T = t
-	return &part
+	for name, part := range parts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t)
+		})
+	}
 }
 
 // serves: what manifests ask for is in HNS at the start, after changes, and after a process was killed,
 // and is removed by --cleanup. What another program made stays.
-func (l *lab) serves(networkType, release string) {
-	n := newNode(l, networkType, release)
+func (l *lab) serves(t *testing.T, networkType, release string) {
+	n := l.newNode(t, networkType, release)
 	n.flags = append(n.flags, "--enable-dsr")
 	n.write("web.yaml", web("10.244.1.5", "10.244.2.6"))
 	// On an overlay endpoints are on nodes, and ClusterIPs and the source address have endpoints, too.
@@ -100,22 +64,24 @@ func (l *lab) serves(networkType, release string) {
 	p := n.proxy()
 	n.holds(append(first, balancers("10.244.1.5 10.244.2.6", 1, source)...)...)
 
-	before := n.hns.State()
+	before := n.HNS.State()
 	n.write("web.yaml", web("10.244.1.5", "10.244.2.8"))
 	n.holds(append(endpoints("10.244.2.8"), balancers("10.244.1.5 10.244.2.8", 1, source)...)...)
-	testkit.Until(l, func() bool { return n.hns.State().OpenHandles == 0 })
-	after := n.hns.State()
+	n.settled()
+	after := n.HNS.State()
 	modified, created := after.Calls["HcnModifyLoadBalancer"], after.Calls["HcnCreateLoadBalancer"]-before.Calls["HcnCreateLoadBalancer"]
 	if release == "15.5" && (modified != 3 || created != 0) || release == "14.0" && (modified != 0 || created != 3) {
-		l.Errorf("%d load balancers were modified and %d created", modified, created)
+		t.Errorf("%d load balancers were modified and %d created", modified, created)
 	}
 
-	p.kill()
+	p.Kill()
 	n.write("web.yaml", web("10.244.2.8"))
 	p = n.proxy()
 	n.holds(append(endpoints("10.244.2.8"), balancers("10.244.2.8", 1, source)...)...)
-	p.kill()
-	n.runWith(n.env, "wine", l.exe, "--cleanup")
+	p.Kill()
+	if out, err := n.Try(n.Env, "wine", l.exe, "--cleanup"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 	n.holds()
 }
 
@@ -146,10 +112,10 @@ endpoints:
 
 // servesLoadBalancer: health checks go to the node's own endpoint, and packets keep their destination. The
 // network is named by the environment, and what HNS cannot do is said.
-func (l *lab) servesLoadBalancer() {
-	n := newNode(l, hns.L2Bridge, "15.5")
+func (l *lab) servesLoadBalancer(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "15.5")
 	n.flags = slices.DeleteFunc(n.flags, func(f string) bool { return strings.HasPrefix(f, "--network-name=") })
-	n.flags, n.env = append(n.flags, "--forward-healthcheck-vip", "--root-hnsendpoint-name=pod"), append(n.env, "KUBE_NETWORK=cbr0")
+	n.flags, n.Env = append(n.flags, "--forward-healthcheck-vip", "--root-hnsendpoint-name=pod1"), append(n.Env, "KUBE_NETWORK="+wine.Network)
 	n.write("lb.yaml", lb)
 	p := n.proxy()
 	n.holds("endpoint remote 10.244.2.6",
@@ -158,79 +124,183 @@ func (l *lab) servesLoadBalancer() {
 		"balancer 203.0.113.9 protocol 6 port 32000 to 10.244.1.5 port 32000 flags 0 mapping 12 distribution 0 source -",
 		"balancer * protocol 6 port 30090 to 10.244.1.5 port 8080 flags 1 mapping 18 distribution 0 source -",
 	)
-	testkit.Until(l, func() bool { return strings.Contains(l.read(p.log), "does not look at the source of connections") })
+	testkit.Until(t, func() bool { return p.Logged("does not look at the source of connections") })
 }
 
-// waitsForHNS: without HNS the proxy says so and waits, and serves when it is there.
-func (l *lab) waitsForHNS() {
-	n := newNode(l, hns.L2Bridge, "15.5")
+// waitsForHNS: without HNS the proxy says so, in its log and on /healthz, and waits; when HNS is there again
+// it serves what was asked for meanwhile.
+func (l *lab) waitsForHNS(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "15.5")
 	n.write("web.yaml", web("10.244.2.6"))
-	address := n.service.Addr().String()
-	n.service.Close()
+	n.Away()
+	health := n.FreeAddress()
+	p := n.proxy("--healthz-bind-address="+health, "--iptables-sync-period=5s")
+	testkit.Until(t, func() bool { return p.Logged("HNS is not running") })
+	n.Back()
+	n.holds(served("10.244.2.6")...)
+	testkit.Until(t, func() bool { return n.health(health) == http.StatusOK })
+
+	n.Away()
+	n.write("web.yaml", web("10.244.2.6", "10.244.2.7"))
+	testkit.Until(t, func() bool { return n.health(health) == http.StatusServiceUnavailable })
+	time.Sleep(testkit.Extent(0, 0, time.Minute)) // nothing ends because it takes long
+	n.Back()
+	n.holds(served("10.244.2.6", "10.244.2.7")...)
+	testkit.Until(t, func() bool { return n.health(health) == http.StatusOK })
+	n.settled()
+}
+
+// health returns the status of /healthz, 0 if there is none.
+func (n *node) health(address string) int {
+	status, _ := n.Get(address, "/healthz")
+	return status
+}
+
+// isKilledAtAnyCall: a process that is killed, while HNS makes any of its calls, leaves nothing that the next
+// one does not find.
+func (l *lab) isKilledAtAnyCall(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "14.0")
+	before, now := "10.244.2.7", "10.244.2.6"
+	n.write("web.yaml", web(now))
 	p := n.proxy()
-	testkit.Until(l, func() bool { return strings.Contains(l.read(p.log), "HNS is not running") })
-	err := l.ns.Do(func() (err error) {
-		n.service, err = listenAt(address)
-		return err
-	})
-	if err != nil {
-		l.Fatal(err)
+	n.holds(served(now)...)
+	for at := 1; ; at += testkit.Extent(9, 9, 1) {
+		n.settled()
+		p.Kill()
+		before, now = now, before
+		n.write("web.yaml", web(now))
+		killed := n.killAt(at, served(now))
+		p = n.proxy()
+		n.holds(served(now)...)
+		if !killed {
+			t.Logf("a start from other endpoints makes less than %d calls", at)
+			break
+		}
 	}
-	l.Cleanup(func() { n.service.Close() })
-	go func() { _ = serve(n.service, n.hns) }()
-	n.holds(append(balancers("10.244.2.6", 0, "-"), "endpoint remote 10.244.2.6")...)
+}
+
+// killAt starts a proxy and kills it while HNS makes one of its calls. It reports false if HNS has what it
+// should have before that call.
+func (n *node) killAt(call int, lines []string) bool {
+	n.Helper()
+	reached, killed := make(chan struct{}), make(chan struct{})
+	calls := 0
+	n.HNS.SetFault(func(fakehns.Call) hns.Code {
+		if calls++; calls == call {
+			close(reached)
+			<-killed
+		}
+		return 0
+	})
+	p := n.proxy()
+	isReached := false
+	testkit.Until(n, func() bool {
+		select {
+		case <-reached:
+			isReached = true
+			p.Kill()
+			close(killed)
+			return true
+		default:
+			return n.has(lines) == nil
+		}
+	})
+	p.Kill()
+	n.HNS.SetFault(nil)
+	return isReached
+}
+
+// answers: the commands ask the proxy through a named pipe, and Services that do not work as they ask for say so.
+func (l *lab) answers(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "15.5")
+	pipe := `--control-socket=\\.\pipe\` + n.Label
+	n.flags = append(slices.DeleteFunc(n.flags, func(f string) bool { return strings.HasPrefix(f, "--control-socket") }), pipe)
+	n.write("web.yaml", web("10.244.1.5", "10.244.2.6"))
+	if out, err := n.Try(nil, "wine", l.exe, "status", pipe); err == nil || !strings.Contains(out, "no proxy answers on") {
+		t.Errorf("without a proxy: %v\n%s", err, out)
+	}
+	out, _ := n.Try(n.Env, "wine", l.exe, "check", "--node=node1", "--manifests="+wine.Native(n.manifests), "--network-name="+wine.Network)
+	for _, want := range []string{"version 15.5 answers", "cbr0 is there, of type L2Bridge", "1 are of other programs"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("check does not say %q:\n%s", want, out)
+		}
+	}
+	n.proxy()
+	n.holds(served("10.244.1.5", "10.244.2.6")...)
+	n.Run(l.exe, "services", pipe) // wine lets the first client of such a pipe wait for ever; Windows does not
+	for _, ask := range []struct{ command, want string }{
+		{"services", "default/web"},
+		{"status", "kernelspace"},
+		{"explain default/web", "load balancer 736C7569-"}, // sluice, and what follows from it
+		{"explain 198.51.100.7:80", "10.244.2.6:8080"},
+		{"explain default/web:odd", "SCTP"},
+		{"events", "all Services programmed"},
+	} {
+		args := append([]string{l.exe}, strings.Fields(ask.command)...)
+		out, _ := n.Try(nil, "wine", append(args, pipe)...) // not all of web works
+		if strings.Contains(out, "deadline exceeded") {     // it was the first
+			out, _ = n.Try(nil, "wine", append(args, pipe)...)
+		}
+		if !strings.Contains(out, ask.want) {
+			t.Errorf("%s does not say %q:\n%s", ask.command, ask.want, out)
+		}
+	}
 }
 
 // runsAsService: the service control manager starts the proxy, and ends it; load balancers stay.
-func (l *lab) runsAsService() {
-	n := newNode(l, hns.L2Bridge, "15.5")
+func (l *lab) runsAsService(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "15.5")
+	n.ServeServices()
 	n.write("web.yaml", web("10.244.2.6"))
-	config := l.path("config.yaml")
+	config := n.Path("config.yaml")
 	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 hostnameOverride: node1
 windowsRunAsService: true
 healthzBindAddress: %s
 metricsBindAddress: %s
-winkernel: {networkName: cbr0}
-`, n.freePort(), n.freePort())
+winkernel: {networkName: %s}
+`, n.FreeAddress(), n.FreeAddress(), wine.Network)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		l.Fatal(err)
+		t.Fatal(err)
 	}
-	bin := strings.Join([]string{native(l.exe), "--config=" + native(config), "--manifests=" + native(n.manifests), "--page=false", "--control-socket="}, " ")
-	l.runWith(n.env, "wine", "reg", "add", `HKLM\System\CurrentControlSet\Control\Session Manager\Environment`, "/v", "FAKE_HNS", "/d", strings.TrimPrefix(n.env[0], "FAKE_HNS="), "/f")
-	l.run("wineserver", "-k")
-	_ = l.command("wineserver", "-w").Run()
+	bin := strings.Join([]string{wine.Native(l.exe), "--config=" + wine.Native(config), "--manifests=" + wine.Native(n.manifests), "--page=false", "--control-socket="}, " ")
 	// Services end with the last program that is none.
-	hold := l.start("hold.log", n.env, "wine", l.exe, "--sandbox", "--manifests="+native(n.manifests), "--page=false", "--control-socket=",
-		"--healthz-bind-address="+n.freePort(), "--metrics-bind-address="+n.freePort())
-	l.Cleanup(func() { _ = hold.Process.Kill(); _ = hold.Wait() })
-	testkit.Until(l, func() bool { return strings.Contains(l.read("hold.log"), "Starting") })
-	l.runWith(n.env, "wine", "sc", "create", "kube-proxy", "binPath=", bin)
-	l.runWith(n.env, "wine", "sc", "start", "kube-proxy")
-	want := append(balancers("10.244.2.6", 0, "-"), "endpoint remote 10.244.2.6")
-	n.holds(want...)
-	if out := l.runWith(n.env, "wine", "sc", "query", "kube-proxy"); !strings.Contains(out, "RUNNING") {
-		l.Errorf("sc query says\n%s", out)
+	n.Run(l.exe, "--sandbox", "--manifests="+wine.Native(n.manifests), "--page=false", "--control-socket=",
+		"--healthz-bind-address="+n.FreeAddress(), "--metrics-bind-address="+n.FreeAddress())
+	n.Machine.Run("wine", "sc", "create", "kube-proxy", "binPath=", bin)
+	n.Machine.Run("wine", "sc", "start", "kube-proxy")
+	n.holds(served("10.244.2.6")...)
+	if out := n.Machine.Run("wine", "sc", "query", "kube-proxy"); !strings.Contains(out, "RUNNING") {
+		t.Errorf("sc query says\n%s", out)
 	}
-	l.runWith(n.env, "wine", "sc", "stop", "kube-proxy")
-	testkit.Until(l, func() bool { return strings.Contains(l.runWith(n.env, "wine", "sc", "query", "kube-proxy"), "STOPPED") })
-	n.holds(want...)
-	l.runWith(n.env, "wine", "sc", "delete", "kube-proxy")
+	n.Machine.Run("wine", "sc", "stop", "kube-proxy")
+	testkit.Until(t, func() bool { return strings.Contains(n.Machine.Run("wine", "sc", "query", "kube-proxy"), "STOPPED") })
+	n.holds(served("10.244.2.6")...)
+	n.Machine.Run("wine", "sc", "delete", "kube-proxy")
 }
 
 // testsPackages runs the tests of packages that know no system.
-func (l *lab) testsPackages() {
-	for _, pkg := range []string{"base/backoff", "base/filewatch", "model", "dataplane/kernelspace"} {
-		out := l.path("test.exe")
-		build := exec.Command("go", "test", "-c", "-o", out, "sluice/internal/"+pkg)
-		build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			l.Errorf("%s: %v\n%s", pkg, err, text)
-			continue
-		}
-		if text := l.run("wine", out, "-test.short"); !strings.Contains(text, "PASS") {
-			l.Errorf("%s:\n%s", pkg, text)
+func (l *lab) testsPackages(t *testing.T) {
+	packages := strings.Fields(testkit.Extent("", "base/backoff base/filewatch model dataplane/kernelspace", pure))
+	dir := "tests"
+	if err := os.Mkdir(l.Path(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	arguments := []string{"test", "-c"}
+	for _, p := range packages {
+		arguments = append(arguments, "sluice/internal/"+p)
+	}
+	l.For(t).Build(dir, arguments...)
+	for _, p := range packages {
+		program := filepath.Join(l.Path(dir), filepath.Base(p)+".test.exe")
+		if text, err := l.For(t).Try(nil, "wine", program, "-test.short"); err != nil || !strings.Contains(text, "PASS") {
+			t.Errorf("%s: %v\n%s", p, err, text)
 		}
 	}
 }
+
+// pure are the packages whose tests need nothing that only Linux has.
+const pure = `base/backoff base/filewatch base/inet base/notify base/prefetch base/printable base/spelling base/yamlsyntax
+	model plan engine source kernel/hns dataplane/kernelspace oracle
+	answer/diff answer/explain answer/listing answer/output answer/services answer/status observe/history observe/verdict`

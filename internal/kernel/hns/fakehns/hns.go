@@ -206,6 +206,9 @@ func (h *HNS) enumerate(k hns.Kind, query string) (hns.Code, hns.Handle, string)
 	for _, d := range h.all(k) {
 		differs := false
 		for field, want := range filter {
+			if field == "VirtualNetwork" { // as hnslib calls it
+				field = "HostComputeNetwork"
+			}
 			differs = differs || !strings.EqualFold(text(d, field), want)
 		}
 		if !differs {
