@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -151,6 +153,41 @@ func TestOverlappingRanges(t *testing.T) {
 	update(model.DeleteService{Name: single.Name})
 	check("without the single port", "100-200 a", "240-300 c")
 	wantEqual(t, "a has its ports again", []string(nil), problemList(p.Desired(), "Service default/a"))
+}
+
+// What is decided about some of the ranges at an address is what would be decided about all.
+func TestRangesFollowChanges(t *testing.T) {
+	f, shared, random := model.IPv4, vip(model.IPv4, 1), rand.New(rand.NewPCG(1, 2))
+	state, p := stateOf(), New(inMode(nil))
+	p.Update(state, &model.Dirty{})
+	var dirty model.Dirty
+	for step := range 400 {
+		n := 1 + random.IntN(20)
+		s := service(f)
+		s.Name, s.Created, s.ExternalIPs, s.ClusterIPs = named(fmt.Sprintf("s%02d", n)), year(2000+random.IntN(4)), []netip.Addr{shared}, numbers(f, n)
+		s.Ports[0].Port = uint16(1 + random.IntN(100))
+		for range random.IntN(4) {
+			first := uint16(1 + random.IntN(100))
+			s.Ports[0].Ranges = append(s.Ports[0].Ranges, model.PortRange{First: first, Last: first + uint16(random.IntN(12))})
+		}
+		if random.IntN(4) == 0 {
+			state.Apply(&dirty, model.DeleteService{Name: s.Name})
+		} else {
+			state.Apply(&dirty, model.SetService{Service: s})
+		}
+		if random.IntN(3) == 0 {
+			continue // several at once
+		}
+		p.Update(state, &dirty)
+		dirty = model.Dirty{}
+		again := fromScratch(inMode(nil), state)
+		wantEqual(t, "frontends", frontendList(again), frontendList(p.Desired()))
+		wantEqual(t, "ranges", again.Ranges, p.Desired().Ranges)
+		wantEqual(t, "problems", again.Problems, p.Desired().Problems)
+		if t.Failed() {
+			t.Fatalf("after step %d", step)
+		}
+	}
 }
 
 func numbers(f model.Family, n int) []netip.Addr {

@@ -121,8 +121,7 @@ const (
 	remembering    // finds the frontend again, to remember the client's endpoint
 	remember       // remembers it
 	remembered     // not a chain: a clientMap
-	findRange      // finds the range of a port
-	inRange        // finds the frontend of a range
+	findRange      // finds the range of a port; if it splits, that for clients from outside
 	rangeSet       // not a chain: a set of ranges
 )
 
@@ -145,7 +144,6 @@ var fixedNames = map[kind]string{
 	masqueraded:         "masquerade-marked",
 	unknown:             "unknown-cluster-ips",
 	remembering:         "remember",
-	findRange:           "find-range",
 }
 
 // name is unique for a description.
@@ -155,8 +153,11 @@ func (c chain) name() string {
 		return c.target.Input.Name
 	case rangeSet:
 		return mapMark + rangeSetNames[c.part]
-	case inRange:
-		return rangeChainPrefix + c.ports.String()
+	case findRange:
+		if c.split {
+			return "find-range-outside"
+		}
+		return "find-range"
 	case dropSource:
 		return fixedNames[dropSource] + c.rangeName()
 	case balance:
@@ -239,8 +240,10 @@ func (c chain) rangeName() string {
 	if !c.ranged() {
 		return ""
 	}
-	return "-of-" + c.ports.String()
+	return rangeName(c.ports)
 }
+
+func rangeName(r model.PortRange) string { return ofRange + r.String() }
 
 // next is the chain that an entry chain leads to.
 func (c chain) next() chain {
@@ -253,9 +256,9 @@ func (c chain) next() chain {
 	return verdictChain(c.verdict)
 }
 
-// direct is the chain itself, or the next one if it does nothing else.
+// direct is the chain itself, or the next one if it does nothing else. That of a range is always one of it.
 func (c chain) direct() chain {
-	if c.filtered || c.split || c.size > 0 && c.masquerade != plan.MasqueradeNever {
+	if c.filtered || c.split || c.size > 0 && c.masquerade != plan.MasqueradeNever || c.size == 0 && c.ranged() {
 		return c
 	}
 	return c.next()
@@ -316,6 +319,9 @@ func (c chain) needs() []chain {
 			add(chain{kind: mark})
 		}
 		add(c.next())
+		if c.split && c.ranged() {
+			add(chain{kind: findRange, split: true})
+		}
 	case balance:
 		if c.choice == byTarget {
 			add(chain{kind: reject}) // if the target has no rules

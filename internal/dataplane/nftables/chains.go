@@ -74,6 +74,10 @@ func (s *chains) hold(c chain) {
 	for _, to := range c.needs() {
 		s.hold(to)
 	}
+	if c.kind == rangeSet { // also chains that came into use before it can refer to it
+		s.fresh = slices.Insert(s.fresh, s.freshFrom, c)
+		return
+	}
 	s.fresh = append(s.fresh, c)
 }
 

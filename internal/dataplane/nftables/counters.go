@@ -54,9 +54,14 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 			keys[at], owners[at] = append(keys[at], nft.Element{Key: key}), append(owners[at], &now)
 		}
 		m := mapsOf(it.key)
-		read(m.verdict, a.frontendKey(it.key))
-		if now.outside != "" {
-			read(m.outside, a.frontendKey(it.key))
+		if it.key.IsRange() {
+			now.packets, now.bytes, now.outsidePackets = 0, 0, 0
+			now.eachBlock(&a, it.key, read)
+		} else {
+			read(m.verdict, a.frontendKey(it.key))
+			if now.outside != "" {
+				read(m.outside, a.frontendKey(it.key))
+			}
 		}
 		if now.filters {
 			read(m.filters, a.filterKey(it.key))
@@ -79,12 +84,14 @@ func (d *Dataplane) carryCounters(ctx context.Context, items []*item) error {
 // takeCounter takes the counter of one of the frontend's elements.
 func (p *programmed) takeCounter(set string, e *nft.Element) {
 	switch set {
-	case services, nodePorts, rangeFrontends:
+	case services, nodePorts:
 		p.packets, p.bytes = e.Packets, e.Bytes
-	case outside, nodePortOutside, rangeOutside:
+	case outside, nodePortOutside:
 		p.outsidePackets = e.Packets
 	case filters, rangeFilters:
 		p.filteredPackets = e.Packets
+	default:
+		p.takeBlockCounter(blockMapsByName[set].outside, e)
 	}
 }
 

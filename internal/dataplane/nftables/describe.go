@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +24,9 @@ func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, clie
 	r := &describer{ctx: ctx, conn: d.reader, table: t, at: at}
 	m := mapsOf(at.Key)
 	now := programmed{}
-	now.verdict, now.packets = r.verdict(m.verdict)
+	now.verdict, now.packets = r.target(m.verdict, &rangeBlocks)
 	if f != nil {
-		now.outside, now.outsidePackets = r.verdict(m.outside)
+		now.outside, now.outsidePackets = r.target(m.outside, &outsideBlocks)
 		now.filteredPackets = r.filtered(f.filters)
 		r.out.Route, r.out.RouteSize = r.pool(m.slots, f.Frontend, &f.Route, f.slots, client)
 		if f.Outside != nil {
@@ -108,8 +109,10 @@ func (r *describer) object(set, format string, args ...any) {
 }
 
 // key returns the frontend's key as nft(8) writes it.
-func (r *describer) key() string {
-	rest := strings.ToLower(r.at.Protocol.String()) + " . " + r.at.PortText()
+func (r *describer) key() string { return r.keyWith(r.at.PortText()) }
+
+func (r *describer) keyWith(port string) string {
+	rest := strings.ToLower(r.at.Protocol.String()) + " . " + port
 	if r.at.NodePort() {
 		return rest
 	}
@@ -117,13 +120,29 @@ func (r *describer) key() string {
 }
 
 // verdict reads a verdict and its counter; "" if there is none.
-func (r *describer) verdict(set string) (name string, packets uint64) {
-	e := nft.Element{Key: r.arena.frontendKey(r.at.Key)}
+func (r *describer) verdict(set, port string, key []byte) (name string, packets uint64) {
+	e := nft.Element{Key: key}
 	if !r.read(set, &e) || e.Verdict == nil {
 		return "", 0
 	}
-	r.object(set, "%s counter packets %d : %s", r.key(), e.Packets, e.Verdict)
+	r.object(set, "%s counter packets %d : %s", r.keyWith(port), e.Packets, e.Verdict)
 	return verdictName(e.Verdict), e.Packets
+}
+
+// target reads where the frontend leads, from a map or, for a range, from those of its blocks, whose counters it
+// adds up; "" if it leads nowhere, or not all of it to the same.
+func (r *describer) target(set string, maps *blockMaps) (name string, packets uint64) {
+	if !r.at.IsRange() {
+		return r.verdict(set, r.at.PortText(), r.arena.frontendKey(r.at.Key))
+	}
+	for i, b := range blocksOf(r.at.Ports()) {
+		to, n := r.verdict(maps[b.bits], strconv.Itoa(int(b.port)), r.arena.blockKey(r.at.Key, b))
+		if i > 0 && to != name {
+			return "", 0
+		}
+		name, packets = to, packets+n
+	}
+	return name, packets
 }
 
 // filtered reads how many packets the source ranges did not admit, if there are any.

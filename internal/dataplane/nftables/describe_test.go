@@ -19,7 +19,7 @@ var placeOf = dataplanetest.Destination
 func TestDescribeReadsElements(t *testing.T) {
 	k := newKernel(t)
 	d := k.dataplane()
-	desired := withAffinity6(variety())
+	desired := withRanges(withAffinity6(variety()))
 	ok(t, d.Reconcile(t.Context(), desired))
 	client := func(local bool, addr string, at plan.Key) string {
 		id := affinityOf(desired.Frontends[at])
@@ -69,6 +69,14 @@ func TestDescribeReadsElements(t *testing.T) {
 			route: "[10.244.0.1:8080 10.244.0.2:8080]", outside: "[]"},
 		{name: "client of a node port from outside", at: placeOf("[::]:30053", model.UDP, "2001:db8::10"), client: "2001:db8:1::7", present: true,
 			route: "[[fd00:10:244::1]:53 [fd00:10:244::2]:53]", outside: "[[fd00:10:244::1]:53]", recalls: "[fd00:10:244::1]:53"},
+		{name: "range", at: dataplane.Destination{Key: plan.Key{Addr: netip.MustParseAddr("203.0.113.9"), Port: 10000, Last: 20000, Protocol: model.UDP}}, present: true,
+			route: "[10.244.0.1:0 10.244.0.2:0]", outside: "[10.244.0.1:0]",
+			objects: []string{
+				"ip sluice, ranges-5: 203.0.113.9 . udp . 16384 counter packets 0 : goto split-node-lb-2-of-10000-20000",
+				"ip sluice, range-outside-5: 203.0.113.9 . udp . 16384 counter packets 0 : goto local-lb-1-of-10000-20000",
+				"ip sluice, range-endpoints: 203.0.113.9 . udp . 10000-20000 . 1 : 10.244.0.2",
+			}},
+		{name: "range that is not there", at: dataplane.Destination{Key: plan.Key{Addr: netip.MustParseAddr("203.0.113.9"), Port: 10000, Last: 20001, Protocol: model.UDP}}, route: "[]", outside: "[]"},
 		{name: "nothing", at: placeOf("10.96.0.1:81", model.TCP, ""), route: "[]", outside: "[]"},
 	}
 	for _, tt := range tests {

@@ -17,8 +17,9 @@ type programmed struct {
 	// valid).
 	slots, outsideSlots []netip.AddrPort
 	sources             []netip.Prefix
-	filters             bool        // only sources may connect
-	blocks              []portBlock // of a range
+	filters             bool // only sources may connect
+	// blocks of a range are the elements of verdict, outsideBlocks those of outside.
+	blocks, outsideBlocks []portBlock
 	// Counters, if they were read: packets and bytes of the verdict, packets of the
 	// outside verdict, and packets that the filter dropped.
 	packets, bytes                  uint64
@@ -27,16 +28,16 @@ type programmed struct {
 
 // size estimates the number of elements.
 func (p *programmed) size() int {
-	return len(p.slots) + len(p.outsideSlots) + len(p.sources) + len(p.blocks)
+	return len(p.slots) + len(p.outsideSlots) + len(p.sources) + len(p.blocks) + len(p.outsideBlocks)
 }
 
 var dropName, passName = fixedNames[drop], fixedNames[pass]
 
 // chainsOf is the chains that a frontend's elements lead to.
-type chainsOf struct{ verdict, outside, recall, sticky, inRange chain }
+type chainsOf struct{ verdict, outside, recall, sticky, find chain }
 
 func (c chainsOf) all() [5]chain {
-	return [5]chain{c.verdict, c.outside, c.recall, c.sticky, c.inRange}
+	return [5]chain{c.verdict, c.outside, c.recall, c.sticky, c.find}
 }
 
 // chainsFor returns the chains of a frontend, in a table with a target.
@@ -55,12 +56,12 @@ func chainsFor(f *plan.Frontend, target *Target) chainsOf {
 	}
 	if f.IsRange() {
 		e.ports = f.Ports()
-		c.inRange = rangeChain(e.ports)
+		c.find = chain{kind: findRange}
 	}
 	e.choose(f, &f.Route, target)
 	if e.size == 0 {
-		if e.sticky, e.verdict = false, f.Route.Empty.Verdict; e.verdict == plan.Pass {
-			e.masquerade = plan.MasqueradeNever // the mark would stay with the packet
+		if e.sticky, e.verdict = false, f.Route.Empty.Verdict; e.verdict == plan.Pass || e.ranged() && !e.split {
+			e.masquerade = plan.MasqueradeNever // the mark would stay with the packet, or is of no use
 		}
 	}
 	if f.Filtered && len(f.Sources) > 0 {
@@ -71,9 +72,9 @@ func chainsFor(f *plan.Frontend, target *Target) chainsOf {
 		o := chain{kind: entry, nodePort: e.nodePort, ports: e.ports, local: true, sticky: remembers(f)}
 		o.choose(f, f.Outside, target)
 		if o.size == 0 {
-			o = chain{verdict: f.Outside.Empty.Verdict}
+			o = chain{kind: entry, ports: e.ports, verdict: f.Outside.Empty.Verdict}
 		}
-		c.outside = o.next()
+		c.outside = o.direct()
 	}
 	if remembers(f) {
 		id := affinityOf(f)

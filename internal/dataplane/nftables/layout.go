@@ -125,14 +125,19 @@ func (l *layout) sets() []*nft.Set {
 
 // frontendSets are the sets of elements that belong to one frontend each, and how their keys say
 // which.
-var frontendSets = map[string]keyKind{
-	services: byAddress, outside: byAddress, recalls: byAddress, sticky: byAddress, endpoints: byAddress,
-	localEndpoints: byAddress, sources: byAddress, filters: byAddress, pools: byAddress,
-	nodePorts: byNodePort, nodePortOutside: byNodePort, nodePortRecalls: byNodePort, nodePortSticky: byNodePort,
-	nodePortEndpoints: byNodePort, nodePortLocal: byNodePort,
-	rangeBlocks: byRange, rangeFrontends: byRange, rangeOutside: byRange, rangeEndpoints: byRange,
-	rangeLocalEndpoints: byRange, rangeSources: byRange, rangeFilters: byRange,
-}
+var frontendSets = func() map[string]keyKind {
+	all := map[string]keyKind{
+		services: byAddress, outside: byAddress, recalls: byAddress, sticky: byAddress, endpoints: byAddress,
+		localEndpoints: byAddress, sources: byAddress, filters: byAddress, pools: byAddress,
+		nodePorts: byNodePort, nodePortOutside: byNodePort, nodePortRecalls: byNodePort, nodePortSticky: byNodePort,
+		nodePortEndpoints: byNodePort, nodePortLocal: byNodePort,
+		rangeEndpoints: byRange, rangeLocalEndpoints: byRange, rangeSources: byRange, rangeFilters: byRange,
+	}
+	for set := range blockMapsByName {
+		all[set] = byRange
+	}
+	return all
+}()
 
 // keyKind is how keys identify a frontend.
 type keyKind uint8

@@ -52,14 +52,17 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 	w.setFilter(k, new.filters && !old.filters, false)
 	w.setRecall(m.recall, k, old.recall, new.recall)
 	w.setVerdict(m.sticky, k, old.sticky, new.sticky, nil)
-	w.setVerdict(m.outside, k, old.outside, new.outside, nil)
-
-	w.setVerdict(m.verdict, k, old.verdict, new.verdict, old)
-	w.setBlocks(k, new.blocks, old.blocks, false)
-	w.setBlocks(k, old.blocks, new.blocks, true)
-	w.removeVerdict(m.verdict, k, old.verdict, new.verdict)
-
-	w.removeVerdict(m.outside, k, old.outside, new.outside)
+	if k.IsRange() {
+		w.setBlocks(&outsideBlocks, k, old.outsideBlocks, new.outsideBlocks, old.outside, new.outside, nil)
+		w.setBlocks(&rangeBlocks, k, old.blocks, new.blocks, old.verdict, new.verdict, old)
+		w.removeBlocks(&rangeBlocks, k, old.blocks, new.blocks)
+		w.removeBlocks(&outsideBlocks, k, old.outsideBlocks, new.outsideBlocks)
+	} else {
+		w.setVerdict(m.outside, k, old.outside, new.outside, nil)
+		w.setVerdict(m.verdict, k, old.verdict, new.verdict, old)
+		w.removeVerdict(m.verdict, k, old.verdict, new.verdict)
+		w.removeVerdict(m.outside, k, old.outside, new.outside)
+	}
 	w.removeVerdict(m.sticky, k, old.sticky, new.sticky)
 	w.removeVerdict(m.recall, k, old.recall, new.recall)
 	w.setFilter(k, old.filters && !new.filters, true)
@@ -71,12 +74,12 @@ func (w *opWriter) difference(k plan.Key, old, new *programmed) {
 // frontendMaps are the names of the maps that a frontend has elements in.
 type frontendMaps struct{ verdict, outside, recall, sticky, slots, outsideSlots, sources, filters string }
 
-// The maps of frontends, by how their keys say which. Ranges have no session affinity.
+// The maps of frontends, by how their keys say which. Ranges have no session affinity, and blocks for the
+// verdicts.
 var mapsOfKind = [...]frontendMaps{
 	byAddress:  {services, outside, recalls, sticky, endpoints, localEndpoints, sources, filters},
 	byNodePort: {nodePorts, nodePortOutside, nodePortRecalls, nodePortSticky, nodePortEndpoints, nodePortLocal, sources, filters},
-	byRange: {verdict: rangeFrontends, outside: rangeOutside, slots: rangeEndpoints, outsideSlots: rangeLocalEndpoints,
-		sources: rangeSources, filters: rangeFilters},
+	byRange:    {slots: rangeEndpoints, outsideSlots: rangeLocalEndpoints, sources: rangeSources, filters: rangeFilters},
 }
 
 // maps are those of the chain's frontends.
@@ -140,7 +143,11 @@ func prefixSet(list []netip.Prefix) map[netip.Prefix]struct{} {
 // setFilter adds or removes the element that drops and counts what is not admitted.
 func (w *opWriter) setFilter(k plan.Key, differs, remove bool) {
 	if differs {
-		w.put(mapsOf(k).filters, w.arena.filterKey(k), nft.Element{Verdict: verdictTo(dropName)}, remove, !remove)
+		e := nft.Element{Verdict: verdictTo(dropName)}
+		if k.IsRange() {
+			e.Verdict = nil // it is in a set
+		}
+		w.put(mapsOf(k).filters, w.arena.filterKey(k), e, remove, !remove)
 	}
 }
 

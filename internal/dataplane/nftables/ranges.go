@@ -20,39 +20,79 @@ import (
 // to an address with ranges, and to none of its single ports, is looked up once for each length of
 // blocks.
 //
-// A block leads to a chain of the range, in which the number of the range takes the place of the port:
-// in the maps that follow, a range has elements as a single port has in others. All of these sets exist
-// while there is a range.
+// A block leads to a chain that is for the range, in which the number of the range takes the place of the
+// port: in the other maps, a range has elements as a single port has in others. When a verdict changes, the
+// kernel validates all chains of the table again, and for each of their rules all verdicts of its map.
+// So there is a map for each length of blocks, and no chain of a range has a map of verdicts.
 
-// The sets and maps of ranges.
+// The sets and maps of ranges. They exist while there is a range, rangeBlocks and outsideBlocks of a length
+// while there is a block of it.
 const (
 	rangeIPs            = "range-ips"
-	rangeBlocks         = "ranges"
-	rangeFrontends      = "range-frontends"
-	rangeOutside        = "range-outside"
 	rangeEndpoints      = "range-endpoints"
 	rangeLocalEndpoints = "range-local-endpoints"
 	rangeSources        = "range-sources"
 	rangeFilters        = "range-filters"
 )
 
+// rangeBlocks are the maps of blocks by their length, and outsideBlocks those for clients from outside,
+// where these have verdicts of their own.
+var rangeBlocks, outsideBlocks = blockMapsOf("ranges"), blockMapsOf("range-outside")
+
+type blockMaps [portBits + 1]string
+
+func blockMapsOf(name string) (m blockMaps) {
+	for bits := range m {
+		m[bits] = fmt.Sprintf("%s-%d", name, bits)
+	}
+	return m
+}
+
+// blockMap is one of them.
+type blockMap struct {
+	bits    uint8
+	outside bool
+}
+
+// blockMapsByName are all of them.
+var blockMapsByName = func() map[string]blockMap {
+	all := map[string]blockMap{}
+	for bits := range uint8(portBits + 1) {
+		all[rangeBlocks[bits]], all[outsideBlocks[bits]] = blockMap{bits, false}, blockMap{bits, true}
+	}
+	return all
+}()
+
+// blockLengths are the lengths of blocks that there are, with a bit for each.
+type blockLengths [2]uint32
+
+// of returns those of the blocks for clients from outside, or of the others.
+func (l *blockLengths) of(outside bool) *uint32 {
+	if outside {
+		return &l[1]
+	}
+	return &l[0]
+}
+
+func (l *blockLengths) some() bool { return l[0] != 0 }
+
 // rangeSets returns the sets that exist while there are ranges.
 func (l *layout) rangeSets() []*nft.Set {
 	typeof := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts, Typeof: true} }
 	number := nft.Random(1 << 16)
-	frontend := typeof(l.dest, nft.Protocol, number)
 	slot := typeof(l.dest, nft.Protocol, number, number)
 	endpoint := typeof(l.dest)
-	return []*nft.Set{
+	all := []*nft.Set{
 		{Name: rangeIPs, Key: nft.Type{Parts: nft.Concat{l.dest}}},
-		{Name: rangeBlocks, Key: typeof(l.dest, nft.Protocol, nft.DestPort, number), Data: nft.VerdictType},
-		{Name: rangeFrontends, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
-		{Name: rangeOutside, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
 		{Name: rangeEndpoints, Key: slot, Data: endpoint},
 		{Name: rangeLocalEndpoints, Key: slot, Data: endpoint},
 		{Name: rangeSources, Key: typeof(l.dest, number, l.source, number)},
-		{Name: rangeFilters, Key: frontend, Data: nft.VerdictType, Counter: !l.uncounted},
+		{Name: rangeFilters, Key: typeof(l.dest, nft.Protocol, number), Counter: !l.uncounted},
 	}
+	for _, name := range rangeSetNames[len(all):] {
+		all = append(all, &nft.Set{Name: name, Key: typeof(l.dest, nft.Protocol, nft.DestPort), Data: nft.VerdictType, Counter: !l.uncounted})
+	}
+	return all
 }
 
 // rangeSet returns the set of that name, nil if it is none of ranges.
@@ -65,18 +105,22 @@ func (l *layout) rangeSet(name string) *nft.Set {
 }
 
 // rangeSetNames are in the order in which the sets are created.
-var rangeSetNames = []string{rangeIPs, rangeBlocks, rangeFrontends, rangeOutside, rangeEndpoints, rangeLocalEndpoints, rangeSources, rangeFilters}
+var rangeSetNames = slices.Concat([]string{rangeIPs, rangeEndpoints, rangeLocalEndpoints, rangeSources, rangeFilters}, rangeBlocks[:], outsideBlocks[:])
 
 // rangeSetObject describes a set of ranges for the mirror, which has it among the chains.
-func rangeSetObject(i int) chain { return chain{kind: rangeSet, part: uint8(i)} }
+func rangeSetObject(name string) chain {
+	return chain{kind: rangeSet, part: uint8(slices.Index(rangeSetNames, name))}
+}
 
 // isSet reports whether it is not a chain but a set, or a map of clients.
 func (c chain) isSet() bool { return c.kind == remembered || c.kind == rangeSet }
 
-// eachRangeSet calls f with the objects of all sets of ranges.
+// eachRangeSet calls f with the objects of the sets that any range needs.
 func eachRangeSet(f func(chain)) {
-	for i := range rangeSetNames {
-		f(rangeSetObject(i))
+	for _, name := range rangeSetNames {
+		if _, is := blockMapsByName[name]; !is {
+			f(rangeSetObject(name))
+		}
 	}
 }
 
@@ -154,53 +198,102 @@ func (a *arena) blockKey(k plan.Key, b portBlock) []byte {
 	a.Addr(k.Addr)
 	a.Protocol(byte(k.Protocol))
 	a.Port(b.port)
-	a.Word(uint32(b.bits))
 	return a.Cut(at)
 }
 
 // block reads the key of a block, and the address and protocol of its frontend.
-func (d *decoder) block() (plan.Key, portBlock) {
+func (d *decoder) block(bits uint8) (plan.Key, portBlock) {
 	k := plan.Key{Addr: d.Addr(), Protocol: model.Protocol(d.Protocol())}
-	b := portBlock{port: d.Port()}
-	n := d.index()
-	d.Check(n <= portBits)
-	b.bits = uint8(n)
+	b := portBlock{port: d.Port(), bits: bits}
+	d.Check(b.port&(1<<(portBits-bits)-1) == 0)
 	return k, b
 }
 
-// setBlocks adds or removes those blocks of these that are not in those.
-func (w *opWriter) setBlocks(k plan.Key, these, those []portBlock, remove bool) {
-	if slices.Equal(these, those) {
-		return
+// setBlocks has blocks of a range lead to new, which led to old or were missing. Their counters continue, in
+// the first of them.
+func (w *opWriter) setBlocks(m *blockMaps, k plan.Key, have, want []portBlock, old, new string, counted *programmed) {
+	for i, b := range want {
+		had := slices.Contains(have, b)
+		if had && old == new {
+			continue
+		}
+		e := nft.Element{Verdict: verdictTo(new)}
+		if i == 0 && counted != nil {
+			e.Packets, e.Bytes = counted.packets, counted.bytes
+		}
+		w.put(m[b.bits], w.arena.blockKey(k, b), e, had, true)
 	}
-	for _, b := range these {
-		if !slices.Contains(those, b) {
-			to := rangeChain(k.Ports())
-			w.put(rangeBlocks, w.arena.blockKey(k, b), nft.Element{Verdict: verdictTo(to.name())}, remove, !remove)
+}
+
+func (w *opWriter) removeBlocks(m *blockMaps, k plan.Key, have, want []portBlock) {
+	for _, b := range have {
+		if !slices.Contains(want, b) {
+			w.put(m[b.bits], w.arena.blockKey(k, b), nft.Element{}, true, false)
 		}
 	}
 }
 
-// rangeChain is the chain of a range, whatever its address.
-func rangeChain(r model.PortRange) chain { return chain{kind: inRange, ports: r} }
+// eachBlock calls f with the map and the key of each block of a range.
+func (p *programmed) eachBlock(a *arena, k plan.Key, f func(set string, key []byte)) {
+	for _, b := range p.blocks {
+		f(rangeBlocks[b.bits], a.blockKey(k, b))
+	}
+	for _, b := range p.outsideBlocks {
+		f(outsideBlocks[b.bits], a.blockKey(k, b))
+	}
+}
 
-const rangeChainPrefix = "range-"
+// takeBlockCounter takes the counter of a block.
+func (p *programmed) takeBlockCounter(outside bool, e *nft.Element) {
+	if outside {
+		p.outsidePackets += e.Packets
+	} else {
+		p.packets, p.bytes = p.packets+e.Packets, p.bytes+e.Bytes
+	}
+}
 
-// block takes an element of rangeBlocks. Its verdict says of which range it is.
-func (r *reader) block(e *nft.Element) bool {
+// ofRange is in the names of the chains of a range.
+const ofRange = "-of-"
+
+// blockOf reads an element of a map of blocks. Its verdict says of which range it is.
+func (r *reader) blockOf(bits uint8, e *nft.Element) (k plan.Key, b portBlock, ours bool) {
 	d := r.decode(e.Key)
-	k, b := d.block()
+	k, b = d.block(bits)
+	name := r.nameOf(e)
 	var ports model.PortRange
-	name, found := strings.CutPrefix(r.nameOf(e), rangeChainPrefix)
-	n, err := fmt.Sscanf(name, "%d-%d", &ports.First, &ports.Last)
-	if !d.Done() || !found || n != 2 || err != nil || rangeChain(ports).name() != rangeChainPrefix+name || !slices.Contains(blocksOf(ports), b) {
-		return false
+	at := strings.LastIndex(name, ofRange)
+	if at < 0 || !d.Done() {
+		return k, b, false
+	}
+	n, err := fmt.Sscanf(name[at:], ofRange+"%d-%d", &ports.First, &ports.Last)
+	if n != 2 || err != nil || !strings.HasSuffix(name, rangeName(ports)) || !slices.Contains(blocksOf(ports), b) {
+		return k, b, false
 	}
 	k.Port, k.Last = ports.First, ports.Last
-	if p := r.frontend(k); !r.again(string(e.Key)) {
-		p.blocks = append(p.blocks, b)
+	return k, b, true
+}
+
+// block takes an element of a map of blocks. All blocks of a range lead to the same chain.
+func (r *reader) block(m blockMap) func(*nft.Element) bool {
+	return func(e *nft.Element) bool {
+		k, b, ours := r.blockOf(m.bits, e)
+		if !ours {
+			return false
+		}
+		p, name := r.frontend(k), r.nameOf(e)
+		to, blocks := &p.verdict, &p.blocks
+		if m.outside {
+			to, blocks = &p.outside, &p.outsideBlocks
+		}
+		if *to != "" && *to != name {
+			return false
+		}
+		if *to = name; !r.again(string(e.Key)) {
+			*blocks = append(*blocks, b)
+			p.takeBlockCounter(m.outside, e)
+		}
+		return true
 	}
-	return true
 }
 
 // target encodes where a connection to a frontend is led: those to ranges keep their port.
@@ -246,19 +339,51 @@ func (t *table) takeRange(old, new *frontend) {
 // spotOf is the key without ports: an element of rangeBlocks belongs to one of the ranges there.
 func spotOf(k plan.Key) plan.Key { return plan.Key{Addr: k.Addr, Protocol: k.Protocol} }
 
-// followRanges has dispatch look for ranges while there are any.
-func (t *table) followRanges() {
-	some := len(t.ranges) > 0
-	if some == t.settings.ranges {
+// countBlocks counts blocks, which come or go with a frontend, by their length.
+func (t *table) countBlocks(f *frontend, n int) {
+	if f == nil {
 		return
 	}
-	t.settings.ranges = some
-	if some {
-		t.chains.hold(chain{kind: findRange})
-	} else {
-		t.chains.release(chain{kind: findRange})
+	count := func(maps *blockMaps, counts *[portBits + 1]int, blocks []portBlock) {
+		for _, b := range blocks {
+			before := counts[b.bits]
+			if counts[b.bits] += n; before == 0 {
+				t.chains.hold(rangeSetObject(maps[b.bits]))
+			} else if counts[b.bits] == 0 {
+				t.chains.release(rangeSetObject(maps[b.bits]))
+			}
+		}
 	}
-	t.chains.writeLater(chain{kind: dispatch}, func(c chain) []uint64 { return tagsOf(c.rules(t.layout, &t.settings)) })
+	count(&rangeBlocks, &t.blocks, f.blocks)
+	count(&outsideBlocks, &t.outsideBlocks, f.outsideBlocks)
+}
+
+// followRanges has dispatch look for ranges while there are any, in the maps of blocks that there are.
+func (t *table) followRanges() {
+	var now blockLengths
+	for bits := range portBits + 1 {
+		if t.blocks[bits] > 0 {
+			now[0] |= 1 << bits
+		}
+		if t.outsideBlocks[bits] > 0 {
+			now[1] |= 1 << bits
+		}
+	}
+	was := t.settings.blocks
+	if now == was {
+		return
+	}
+	t.settings.blocks = now
+	tags := func(c chain) []uint64 { return tagsOf(c.rules(t.layout, &t.settings)) }
+	for _, outside := range []bool{false, true} {
+		find := chain{kind: findRange, split: outside}
+		if _, there := t.chains.present[find]; there && *now.of(outside) != *was.of(outside) {
+			t.chains.writeLater(find, tags)
+		}
+	}
+	if now.some() != was.some() {
+		t.chains.writeLater(chain{kind: dispatch}, tags)
+	}
 }
 
 // overlapped returns the ranges in the kernel that a new one cannot be beside: a change that is written
@@ -282,10 +407,16 @@ func (t *table) rangeAt(k plan.Key, b portBlock) (plan.Key, bool) {
 	return plan.Key{}, false
 }
 
-// findRange looks for the range of a packet to an address with ranges.
-func (w *ruleWriter) findRange() {
-	for bits := range portBits + 1 {
-		key := nft.Concat{w.dest, nft.Protocol, nft.DestPort.Masked(bits), nft.Constant(uint32(bits))}
-		w.add(anyPacket.VerdictMap(rangeBlocks, key))
+// findRange looks for the range of a packet to an address with ranges, or for its verdict for clients from
+// outside.
+func (w *ruleWriter) findRange(outside bool) {
+	maps := &rangeBlocks
+	if outside {
+		maps = &outsideBlocks
+	}
+	for bits, name := range maps {
+		if *w.settings.blocks.of(outside)&(1<<bits) != 0 {
+			w.add(anyPacket.VerdictMap(name, nft.Concat{w.dest, nft.Protocol, nft.DestPort.Masked(bits)}))
+		}
 	}
 }

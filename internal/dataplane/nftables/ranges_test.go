@@ -74,9 +74,13 @@ func TestListingOfRanges(t *testing.T) {
 	got := k.nft("", "list", "ruleset")
 	for _, want := range []string{
 		"ip daddr @range-ips jump find-range",
-		"ip daddr . meta l4proto . th dport & 65280 . numgen random mod 1 offset 8 vmap @ranges",
-		"10.96.0.1 . udp . 16384 . 5 : goto range-10000-20000",
-		"10.96.0.1 . udp . 655380000 counter packets 0 bytes 0 : goto cluster-lb-2-of-10000-20000",
+		"ip daddr . meta l4proto . th dport & 65504 vmap @ranges-11",
+		"10.96.0.1 . udp . 16384 counter packets 0 bytes 0 : goto cluster-lb-2-of-10000-20000",
+		"10.96.0.1 . tcp . 40000 counter packets 0 bytes 0 : goto reject-of-40000-40000",
+		"ip daddr . meta l4proto . th dport & 65504 vmap @range-outside-11",
+		"203.0.113.9 . udp . 16384 counter packets 0 bytes 0 : goto local-lb-1-of-10000-20000",
+		"203.0.113.9 . udp . 30016 counter packets 0 bytes 0 : goto drop-of-30000-30100",
+		"ip daddr . meta l4proto . numgen random mod 1 offset 75535 @range-filters drop",
 		"dnat to ip daddr . meta l4proto . numgen random mod 1 offset 655380000 . numgen random mod 2 map @range-endpoints",
 		"dnat to ip6 daddr . meta l4proto . numgen random mod 1 offset 655380000 . numgen random mod 1 map @range-local-endpoints",
 		"goto filter-tcp-24-cluster-hash-2-of-1-9999",

@@ -238,12 +238,12 @@ func (r *reader) again(key string) bool {
 func (r *reader) forSet(set string) func(*nft.Element) bool {
 	of := frontendSets[set]
 	switch set {
-	case services, nodePorts, rangeFrontends:
+	case services, nodePorts:
 		return r.verdict(of, func(p *programmed, e *nft.Element) *string {
 			p.packets, p.bytes = e.Packets, e.Bytes
 			return &p.verdict
 		})
-	case outside, nodePortOutside, rangeOutside:
+	case outside, nodePortOutside:
 		return r.verdict(of, func(p *programmed, e *nft.Element) *string {
 			p.outsidePackets = e.Packets
 			return &p.outside
@@ -262,10 +262,11 @@ func (r *reader) forSet(set string) func(*nft.Element) bool {
 		return r.source(of)
 	case filters, rangeFilters:
 		return r.filter(of)
-	case rangeBlocks:
-		return r.block
 	case hairpin, clusterIPs, nodePortIPs, exclusiveIPs, rangeIPs, affinityEndpoints, localAffinityEndpoints:
 		return r.member(set)
+	}
+	if m, is := blockMapsByName[set]; is {
+		return r.block(m)
 	}
 	return nil
 }
@@ -372,7 +373,7 @@ func (r *reader) filter(of keyKind) func(*nft.Element) bool {
 	return func(e *nft.Element) bool {
 		d := r.decode(e.Key)
 		k := d.frontend(of)
-		if !d.Done() || r.nameOf(e) != dropName {
+		if !d.Done() || of != byRange && r.nameOf(e) != dropName {
 			return false
 		}
 		p := r.frontend(k)

@@ -253,7 +253,7 @@ func (p *programmed) same(o *programmed) bool {
 func (p *programmed) sameBesidesSlots(o *programmed) bool {
 	return p.verdict == o.verdict && p.outside == o.outside &&
 		p.recall == o.recall && p.sticky == o.sticky && p.filters == o.filters &&
-		sameSources(p, o) && sameBlocks(p.blocks, o.blocks)
+		sameSources(p, o) && sameBlocks(p.blocks, o.blocks) && sameBlocks(p.outsideBlocks, o.outsideBlocks)
 }
 
 // sameSources compares as sets: the kernel does not keep the order.

@@ -99,9 +99,9 @@ func (d *Dataplane) inspectStructure(ctx context.Context, t *table) error {
 	if !have.ours {
 		return fmt.Errorf("table %s %s was removed, or has another layout, or is not our only one", t.Family, t.Name)
 	}
-	for i, set := range rangeSetNames {
+	for _, set := range rangeSetNames {
 		_, there := have.chains[mapMark+set]
-		if _, was := t.chains.present[rangeSetObject(i)]; was && !there {
+		if _, was := t.chains.present[rangeSetObject(set)]; was && !there {
 			return fmt.Errorf("set %s of table %s %s was removed", set, t.Family, t.Name)
 		}
 	}
@@ -175,13 +175,15 @@ func (t *table) queryFor(found *foreignWrites) query {
 // ownerOf returns the frontend that an element belongs to.
 func (t *table) ownerOf(set string, key []byte) (k plan.Key, ok bool) {
 	d, of := t.decode(key), frontendSets[set]
+	if m, is := blockMapsByName[set]; is {
+		if k, ok = t.rangeAt(d.block(m.bits)); !ok {
+			return k, false
+		}
+		return k, d.OK()
+	}
 	switch set {
 	case sources, rangeSources:
 		k, _ = d.source(of)
-	case rangeBlocks:
-		if k, ok = t.rangeAt(d.block()); !ok {
-			return k, false
-		}
 	case pools:
 		k = d.pool()
 	default:

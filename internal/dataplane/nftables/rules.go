@@ -47,9 +47,7 @@ func (c chain) rules(l *layout, s *tableSettings) []nft.Rule {
 	case targetInput:
 		w.addAll(s.target.Input)
 	case findRange:
-		w.findRange()
-	case inRange:
-		w.add(anyPacket.VerdictMap(rangeFrontends, w.keyOf(c)))
+		w.findRange(c.split)
 	case unknown:
 		w.unknown()
 	case entry:
@@ -112,7 +110,7 @@ func (w *ruleWriter) eachPodMatch(f func(nft.Exprs)) {
 func (w *ruleWriter) dispatch() {
 	w.add(anyPacket.VerdictMap(services, w.frontendKey(false)))
 	w.add(w.toNodePortIP().VerdictMap(nodePorts, w.frontendKey(true)))
-	if w.settings.ranges {
+	if w.settings.blocks.some() {
 		w.jump(anyPacket.In(rangeIPs, nft.Concat{w.dest}), chain{kind: findRange})
 	}
 	if w.settings.ExclusiveIPs {
@@ -152,13 +150,14 @@ func (w *ruleWriter) counted(e nft.Exprs) nft.Exprs {
 	return e.Count()
 }
 
-// dropSource always drops: the elements of the map are for their counters.
+// dropSource always drops: the elements of the map, or set, are for their counters.
 func (w *ruleWriter) dropSource(c chain) {
-	key := nft.Concat{w.filtered(c.kind == dropPortSource), nft.Protocol, nft.DestPort}
 	if c.ranged() {
-		key = w.keyOf(c)
+		w.add(anyPacket.In(rangeFilters, w.keyOf(c)).Drop())
+	} else {
+		key := nft.Concat{w.filtered(c.kind == dropPortSource), nft.Protocol, nft.DestPort}
+		w.add(anyPacket.VerdictMap(filters, key))
 	}
-	w.add(anyPacket.VerdictMap(c.maps().filters, key))
 	w.add(anyPacket.Drop())
 }
 
@@ -191,6 +190,10 @@ func (w *ruleWriter) entry(c chain) {
 		w.jump(anyPacket.FromLocal(), chain{kind: mark})
 	}
 	w.goTo(anyPacket.FromLocal(), c.next())
+	if c.ranged() {
+		w.goTo(anyPacket, chain{kind: findRange, split: true})
+		return
+	}
 	w.add(anyPacket.VerdictMap(c.maps().outside, w.keyOf(c)))
 }
 

@@ -87,15 +87,20 @@ func (p *programmed) countElements(m frontendMaps, into map[string]int) {
 			into[set]++
 		}
 	}
-	single(m.verdict, p.verdict != "")
-	single(m.outside, p.outside != "")
+	single(m.verdict, m.verdict != "" && p.verdict != "")
+	single(m.outside, m.outside != "" && p.outside != "")
 	single(m.recall, p.recall != "")
 	single(m.sticky, p.sticky != "")
 	single(m.filters, p.filters)
 	into[m.slots] += len(p.slots)
 	into[m.outsideSlots] += len(p.outsideSlots)
 	into[m.sources] += len(p.sources)
-	into[rangeBlocks] += len(p.blocks)
+	for _, b := range p.blocks {
+		into[rangeBlocks[b.bits]]++
+	}
+	for _, b := range p.outsideBlocks {
+		into[outsideBlocks[b.bits]]++
+	}
 }
 
 // unchanged reports whether no commit began since the snapshot was taken.

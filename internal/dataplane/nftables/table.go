@@ -34,8 +34,10 @@ type table struct {
 	// clusterAffine and localAffine are for session affinity, in cluster pools and in
 	// local ones.
 	clusterAffine, localAffine *affine
-	// ranges are the frontends with ranges of ports, by address and protocol.
-	ranges map[plan.Key]map[plan.Key]*frontend
+	// ranges are the frontends with ranges of ports, by address and protocol; blocks and outsideBlocks count
+	// their blocks by length.
+	ranges                map[plan.Key]map[plan.Key]*frontend
+	blocks, outsideBlocks [portBits + 1]int
 	// sticky is the number of frontends with session affinity.
 	sticky int
 	// users counts the frontends of each pool; unused are pools that lost the last.
@@ -125,7 +127,9 @@ func (t *table) compile(f *plan.Frontend, now *programmed, was *frontend) *front
 		fe.filters, fe.sources = true, f.Sources
 	}
 	if f.IsRange() {
-		fe.blocks = blocksOf(f.Ports())
+		if fe.blocks = blocksOf(f.Ports()); f.Outside != nil {
+			fe.outsideBlocks = fe.blocks
+		}
 	}
 	return fe
 }
@@ -134,6 +138,7 @@ func (t *table) compile(f *plan.Frontend, now *programmed, was *frontend) *front
 // of another. Either may be nil.
 func (t *table) replace(old, new *frontend) {
 	// The new one is first, so that what both need is not given up.
+	t.countBlocks(new, 1)
 	if new != nil {
 		for _, c := range chainsFor(new.Frontend, t.target).all() {
 			t.chains.hold(c)
@@ -152,6 +157,7 @@ func (t *table) replace(old, new *frontend) {
 			t.exclusiveIPs.Release(old.Addr)
 		}
 	}
+	t.countBlocks(old, -1)
 	t.takeRange(old, new)
 	t.usePools(new, 1)
 	t.usePools(old, -1)
@@ -191,7 +197,7 @@ func (t *table) affinity(f *frontend, n int) {
 
 // configure takes over new settings.
 func (t *table) configure(desired plan.Settings) {
-	s := tableSettings{Settings: desired, ranges: t.settings.ranges}
+	s := tableSettings{Settings: desired, blocks: t.settings.blocks}
 	if t.target != nil {
 		s.target = t.target.Rules(t.family, &desired)
 	}

@@ -31,7 +31,7 @@ type TargetRules struct {
 type tableSettings struct {
 	plan.Settings
 	target TargetRules
-	ranges bool // there are some
+	blocks blockLengths // of ranges
 }
 
 // input returns the base chain of the target, no chain if there is no target.

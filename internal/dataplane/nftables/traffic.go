@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/plan"
@@ -61,8 +63,8 @@ func (d *Dataplane) addUnmatched(ctx context.Context, t *table, to *dataplane.Un
 func (d *Dataplane) eachTraffic(ctx context.Context, t *table, began uint64, each func(plan.Key, dataplane.Traffic)) error {
 	// Few frontends have counters besides that of the verdict.
 	rest := map[plan.Key]programmed{}
-	r := &reader{names: map[string]string{}}
-	err := t.eachElement(ctx, d.reader, []string{outside, nodePortOutside, rangeOutside}, func(k plan.Key, e *nft.Element) {
+	r := &reader{layout: t.layout, names: map[string]string{}}
+	err := t.eachElement(ctx, d.reader, []string{outside, nodePortOutside}, func(k plan.Key, e *nft.Element) {
 		rest[k] = programmed{outside: r.nameOf(e), outsidePackets: e.Packets}
 	})
 	if err != nil {
@@ -76,13 +78,55 @@ func (d *Dataplane) eachTraffic(ctx context.Context, t *table, began uint64, eac
 	if err != nil {
 		return err
 	}
-	return t.eachElement(ctx, d.reader, []string{services, nodePorts, rangeFrontends}, func(k plan.Key, e *nft.Element) {
+	report := func(k plan.Key, p *programmed) {
+		if f, carried := d.counted(t, k, p, began); f != nil {
+			each(k, trafficOf(f.Frontend, p).Plus(carried))
+		}
+	}
+	err = t.eachElement(ctx, d.reader, []string{services, nodePorts}, func(k plan.Key, e *nft.Element) {
 		p := rest[k]
 		p.verdict, p.packets = r.nameOf(e), e.Packets
-		if f, carried := d.counted(t, k, &p, began); f != nil {
-			each(k, trafficOf(f.Frontend, &p).Plus(carried))
-		}
+		report(k, &p)
 	})
+	if err != nil {
+		return err
+	}
+	return d.eachRangeTraffic(ctx, t, r, rest, report)
+}
+
+// eachRangeTraffic adds up the counters of the blocks of ranges, besides those that were read.
+func (d *Dataplane) eachRangeTraffic(ctx context.Context, t *table, r *reader, rest map[plan.Key]programmed, report func(plan.Key, *programmed)) error {
+	var lengths blockLengths
+	d.commits.Locked(func() { lengths = t.settings.blocks })
+	found := map[plan.Key]*programmed{}
+	for set, m := range blockMapsByName {
+		if *lengths.of(m.outside)&(1<<m.bits) == 0 {
+			continue
+		}
+		err := d.reader.Elements(ctx, t.Table, set, func(e *nft.Element) error {
+			k, _, ours := r.blockOf(m.bits, e)
+			if !ours {
+				return nil
+			}
+			if found[k] == nil {
+				p := rest[k]
+				found[k] = &p
+			}
+			if found[k].takeBlockCounter(m.outside, e); m.outside {
+				found[k].outside = r.nameOf(e)
+			} else {
+				found[k].verdict = r.nameOf(e)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) { // the last range is gone
+			return err
+		}
+	}
+	for k, p := range found {
+		report(k, p)
+	}
+	return nil
 }
 
 // nameOf returns the name of an element's verdict; "" if it has none.

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/plan"
 )
 
-// counted is a frontend at TCP port 443 whose counters a test sets.
+// counted is a frontend at TCP port 443, or ports 999-1003, whose counters a test sets.
 type counted struct {
 	*kernel
 	d   *Dataplane
@@ -32,12 +32,27 @@ func (c counted) sees(set string, packets int) {
 		verdict = dropName
 	}
 	if verdict == dropName {
-		verdict = "drop"
+		verdict = " : drop"
 	} else {
-		verdict = "goto " + verdict
+		verdict = " : goto " + verdict
 	}
-	c.nft(fmt.Sprintf("delete element ip sluice %[1]s { %[4]s . tcp . 443 }\n"+
-		"add element ip sluice %[1]s { %[4]s . tcp . 443 counter packets %[2]d bytes 1 : %[3]s }", set, packets, verdict, c.key.Addr), "-f", "-")
+	put := func(set, port, verdict string, packets int) {
+		c.nft(fmt.Sprintf("delete element ip sluice %[1]s { %[2]s . tcp . %[3]s }\n"+
+			"add element ip sluice %[1]s { %[2]s . tcp . %[3]s counter packets %[4]d bytes 1%[5]s }",
+			set, c.key.Addr, port, packets, verdict), "-f", "-")
+	}
+	switch m := rangeBlocks; {
+	case !c.key.IsRange():
+		put(set, "443", verdict, packets)
+	case set == filters:
+		put(rangeFilters, fmt.Sprint(rangeNumber(c.key.Ports())), "", packets)
+	default: // packets to two blocks
+		if set == outside {
+			m = outsideBlocks
+		}
+		put(m[16], "999", verdict, packets-2)
+		put(m[14], "1000", verdict, 2)
+	}
 }
 
 func (c counted) want(when string, connections, noEndpoints, noLocal, source int64) {
@@ -58,10 +73,16 @@ func (c counted) want(when string, connections, noEndpoints, noLocal, source int
 }
 
 func TestTrafficSurvivesChanges(t *testing.T) {
+	single := key("198.51.100.1:443", model.TCP)
+	ports := plan.Key{Addr: single.Addr, Port: 999, Last: 1003, Protocol: model.TCP}
+	t.Run("port", func(t *testing.T) { testTrafficSurvives(t, single, pool("10.244.0.1:8080", "10.244.0.2:8080")) })
+	t.Run("range", func(t *testing.T) { testTrafficSurvives(t, ports, pool("10.244.0.1:0", "10.244.0.2:0")) })
+}
+
+func testTrafficSurvives(t *testing.T, at plan.Key, all []plan.Endpoint) {
 	ctx := context.Background()
 	k := newKernel(t)
-	c := counted{k, k.dataplane(), key("198.51.100.1:443", model.TCP)}
-	all := pool("10.244.0.1:8080", "10.244.0.2:8080")
+	c := counted{k, k.dataplane(), at}
 	change := func(route, outside plan.Route, filtered bool) {
 		t.Helper()
 		ok(t, c.d.Apply(ctx, &plan.Change{Set: []*plan.Frontend{{Key: c.key, Kind: plan.LoadBalancerIP,

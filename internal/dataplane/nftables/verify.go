@@ -245,9 +245,13 @@ func (d *Dataplane) stillWrong(ctx context.Context, s *tableSnapshot, wrong map[
 		var a arena
 		for k := range wrong {
 			if s.table.frontends[k] == s.frontends[k] {
-				if m := mapsOf(k); isPool(k) {
+				switch m := mapsOf(k); {
+				case isPool(k):
 					found.add(s.table.nf, m.slots, &nft.Element{Key: a.slotKey(k, 0)})
-				} else {
+				case k.IsRange():
+					b := blocksOf(k.Ports())[0]
+					found.add(s.table.nf, rangeBlocks[b.bits], &nft.Element{Key: a.blockKey(k, b)})
+				default:
 					found.add(s.table.nf, m.verdict, &nft.Element{Key: a.frontendKey(k)})
 				}
 			}
