@@ -48,8 +48,9 @@ type Service struct {
 
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are the ingress IPs of mode VIP.
-	LoadBalancerIPs []netip.Addr
+	// LoadBalancerIPs are the ingress IPs of the modes VIP and Router, RoutedIPs those of mode Router:
+	// packets to them for which there is no endpoint are left alone, as with PassThrough.
+	LoadBalancerIPs, RoutedIPs []netip.Addr
 
 	Ports []ServicePort
 

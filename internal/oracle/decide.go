@@ -200,7 +200,7 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 	for _, s := range w.Services {
 		for _, port := range s.Ports {
 			f, ok := w.frontendOf(Packet{Destination: a, Port: port.Port, Protocol: port.Protocol})
-			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && w.balanced(f, model.FamilyOf(a)) {
+			if ok && (f.kind == loadBalancerIP || f.kind == externalIP) && w.balanced(f, a) {
 				return f.service
 			}
 		}
@@ -211,11 +211,11 @@ func (w World) routesToNode(a netip.Addr) *model.Service {
 // balanced reports whether the kernel's balancer chooses the endpoints of an external frontend.
 // It can neither keep session affinity exactly nor hash as other modes do, nor choose at random,
 // and cannot lead the node's packets to the node. It would take packets that are to be left alone.
-func (w World) balanced(f frontend, family model.Family) bool {
-	s := f.service
+func (w World) balanced(f frontend, a netip.Addr) bool {
+	s, family := f.service, model.FamilyOf(a)
 	here := func(e endpoint) bool { return slices.Contains(w.HostIPs, e.Addr) }
 	switch {
-	case s.PassThrough:
+	case f.leavesAlone(a):
 		return false
 	case s.Affinity > 0 || slices.ContainsFunc(w.clusterPool(w.endpointsOf(s, f.port, family)), here):
 		return false
@@ -223,6 +223,11 @@ func (w World) balanced(f frontend, family model.Family) bool {
 		return !s.AlgorithmChosen
 	}
 	return s.Algorithm == model.RoundRobin || s.Algorithm == model.LeastConnections
+}
+
+// leavesAlone reports whether packets to an address of the frontend are left alone if there is no endpoint.
+func (f frontend) leavesAlone(a netip.Addr) bool {
+	return f.service.PassThrough && f.kind != clusterIP || f.kind == loadBalancerIP && slices.Contains(f.service.RoutedIPs, a)
 }
 
 // connect decides about a packet that is addressed to a frontend.
@@ -244,7 +249,7 @@ func (w World) connect(f frontend, p Packet) Verdict {
 	}
 	v.Why = fmt.Sprintf("%s, reached by %s: the %s", f, who, name)
 	switch {
-	case len(pool) == 0 && f.service.PassThrough && f.kind != clusterIP:
+	case len(pool) == 0 && f.leavesAlone(p.Destination):
 		as := w.miss(p)
 		v.Action, v.Why = as.Action, v.Why+" is empty, and the Service wants it as if it were not there: "+as.Why
 	case len(pool) > 0:

@@ -259,6 +259,7 @@ func (w generator) service() *model.Service {
 		Affinity:            pick[uint32](w, 0, 0, 10800),
 		Filtered:            w.one(2),
 		FilterAll:           w.one(2),
+		RoutedIPs:           some(w, 1, addrs("198.51.100.1", "198.51.100.2")...),
 		PassThrough:         w.one(2),
 		SourceRanges:        some(w, 2, prefixes("192.0.2.0/24", "192.0.2.1/32", "198.51.100.0/30", "2001:db8::/32")...),
 		HealthCheckNodePort: pick[uint16](w, 0, 32000, 32001),

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"testing"
 
 	"sluice/internal/model"
@@ -40,6 +41,22 @@ func TestPassThrough(t *testing.T) {
 				wantEqual(t, f.Text()+" from outside", outside, decide(OutsideClient))
 			}
 		})
+	}
+}
+
+// An address of mode Router is left alone where the Service itself does not ask for it, and no other one.
+func TestRoutedAddress(t *testing.T) {
+	f := model.IPv4
+	svc := service(f, external(f), func(s *model.Service) {
+		s.LoadBalancerIPs, s.RoutedIPs = addrs("198.51.100.7", "198.51.100.8"), addrs("198.51.100.8")
+	})
+	d := planWeb(defaults, svc)
+	for _, frontend := range d.Frontends {
+		want := Reject
+		if frontend.Addr == netip.MustParseAddr("198.51.100.8") {
+			want = Pass
+		}
+		wantEqual(t, frontend.Text(), want, d.Decide(Packet{From: OutsideClient, To: frontend.Key, ToNode: true}).Verdict)
 	}
 }
 

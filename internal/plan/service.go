@@ -296,7 +296,7 @@ func (d *draft) add(at *address, key Key, port *model.ServicePort, pools *pools)
 // letPass leaves packets to an external address alone for which there is no endpoint, if the Service
 // asks for that.
 func (d *draft) letPass(f *Frontend) {
-	if !d.passes(f.Kind) {
+	if !d.passes(f) {
 		return
 	}
 	if len(f.Route.Endpoints) == 0 {
@@ -309,7 +309,9 @@ func (d *draft) letPass(f *Frontend) {
 	}
 }
 
-func (d *draft) passes(kind Kind) bool { return d.service.PassThrough && kind != ClusterIP }
+func (d *draft) passes(f *Frontend) bool {
+	return d.service.PassThrough && f.Kind != ClusterIP || f.Kind == LoadBalancerIP && slices.Contains(d.service.RoutedIPs, f.Addr)
+}
 
 // preserves reports whether packets to a kind of frontend keep their destination, which only endpoints
 // on this node can answer.

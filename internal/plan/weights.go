@@ -101,7 +101,7 @@ func (d *draft) delegate(f *Frontend) {
 	if d.env.balancer == nil {
 		return
 	}
-	r, onNode, passes := &f.Route, d.env.isEndpoint(&f.Route), d.passes(f.Kind)
+	r, onNode, passes := &f.Route, d.env.isEndpoint(&f.Route), d.passes(f)
 	byDefault := r.Algorithm == model.Random && !d.service.AlgorithmChosen
 	counts := r.Algorithm == model.RoundRobin || r.Algorithm == model.LeastConnections
 	if d.service.Affinity == 0 && !onNode && !passes && (byDefault || counts) {

@@ -182,7 +182,7 @@ func (r *Report) affinity(svc *v1.Service) uint32 {
 
 // loadBalancer fills in what only Services of type LoadBalancer have.
 func (r *Report) loadBalancer(svc *v1.Service, out *model.Service, health uint16) {
-	out.LoadBalancerIPs = r.ingressIPs(svc)
+	out.LoadBalancerIPs, out.RoutedIPs = r.ingressIPs(svc)
 	out.Filtered = len(svc.Spec.LoadBalancerSourceRanges) > 0
 	out.SourceRanges = prefixes("spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges, r.unusable)
 	if out.ExternalPolicy == model.PolicyLocal {
@@ -190,21 +190,30 @@ func (r *Report) loadBalancer(svc *v1.Service, out *model.Service, health uint16
 	}
 }
 
+// ipModeRouter is the ipMode that KEP-6272 plans, which a controller gives an address to which others may
+// have a route, too. API servers without it refuse it.
+const ipModeRouter v1.LoadBalancerIPMode = "Router"
+
 // ingressIPs returns the addresses that are the destination of packets when
-// they arrive. In modes other than VIP the load balancer has already replaced
+// they arrive, and those of them that are routed. In other modes the load balancer has already replaced
 // it.
-func (r *Report) ingressIPs(svc *v1.Service) []netip.Addr {
+func (r *Report) ingressIPs(svc *v1.Service) (all, routed []netip.Addr) {
 	ingress := svc.Status.LoadBalancer.Ingress
-	out := make([]netip.Addr, 0, len(ingress))
+	all = make([]netip.Addr, 0, len(ingress))
 	for i := range ingress {
 		in := &ingress[i]
-		if in.IP == "" || in.IPMode != nil && *in.IPMode != v1.LoadBalancerIPModeVIP {
+		isRouted := in.IPMode != nil && *in.IPMode == ipModeRouter
+		if in.IP == "" || in.IPMode != nil && *in.IPMode != v1.LoadBalancerIPModeVIP && !isRouted {
 			continue
 		}
 		field := fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i)
-		if addr, ok := r.addr(field, in.IP, checkForwardable); ok {
-			out = append(out, addr)
+		addr, ok := r.addr(field, in.IP, checkForwardable)
+		if !ok {
+			continue
+		}
+		if all = append(all, addr); isRouted {
+			routed = append(routed, addr)
 		}
 	}
-	return distinct(out)
+	return distinct(all), distinct(routed)
 }

@@ -267,7 +267,7 @@ func TestPoliciesAndAffinityOfServices(t *testing.T) {
 }
 
 func TestLoadBalancers(t *testing.T) {
-	vip, proxy := v1.LoadBalancerIPModeVIP, v1.LoadBalancerIPModeProxy
+	vip, proxy, router := v1.LoadBalancerIPModeVIP, v1.LoadBalancerIPModeProxy, ipModeRouter
 	for _, tt := range []serviceTest{
 		{
 			name: "ingress IPs of mode VIP only",
@@ -279,6 +279,18 @@ func TestLoadBalancers(t *testing.T) {
 			}),
 			want:     want(func(s *model.Service) { s.LoadBalancerIPs = addrs("198.51.100.1", "198.51.100.2") }),
 			problems: []string{"status.loadBalancer.ingress[4].ip"},
+		},
+		{
+			name: "ingress IPs of mode Router",
+			in: loadBalancer(func(s *v1.Service) {
+				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{
+					{IP: "198.51.100.1"}, {IP: "198.51.100.2", IPMode: &router}, {IP: "bad", IPMode: &router},
+				}
+			}),
+			want: want(func(s *model.Service) {
+				s.LoadBalancerIPs, s.RoutedIPs = addrs("198.51.100.1", "198.51.100.2"), addrs("198.51.100.2")
+			}),
+			problems: []string{"status.loadBalancer.ingress[2].ip"},
 		},
 		{
 			name: "what belongs to load balancers is ignored elsewhere",

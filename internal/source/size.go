@@ -16,7 +16,7 @@ func Size(events []model.Event) (n int64) {
 	for _, e := range events {
 		switch e := e.(type) {
 		case model.SetService:
-			addresses := len(e.ClusterIPs) + len(e.ExternalIPs) + len(e.LoadBalancerIPs)
+			addresses := len(e.ClusterIPs) + len(e.ExternalIPs) + len(e.LoadBalancerIPs) + len(e.RoutedIPs)
 			n += serviceSize + int64(addresses*len(e.Ports))*frontendSize + int64(len(e.SourceRanges))*endpointSize
 		case model.SetSlice:
 			n += sliceSize + int64(len(e.Endpoints)*max(1, len(e.Ports)))*endpointSize

@@ -256,7 +256,8 @@ func (c *composer) poolStep(f *plan.Frontend) {
 		c.step("pool", "endpoints of the whole cluster, since %s is Cluster: %s", f.Kind.Policy(), how)
 	}
 	if c.decision.Verdict == plan.Pass {
-		c.step("no endpoint", "the packet is left alone, as the Service asks, for others who have the address (annotation service.kubernetes.io/no-reject-on-no-endpoints)")
+		c.step("no endpoint", "the packet is left alone, as the Service asks, for others who have the address "+
+			"(annotation service.kubernetes.io/no-reject-on-no-endpoints, or ipMode: Router in status.loadBalancer.ingress)")
 	}
 	if note := c.hintNote(); note != "" {
 		c.step("topology", "%s", note)

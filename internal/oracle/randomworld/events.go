@@ -70,6 +70,7 @@ func (d drawer) changeService(w oracle.World) []model.Event {
 		s.ExternalIPs = d.externalIPs(w, &s)
 	case 5:
 		s.LoadBalancerIPs = d.loadBalancerIPs(&s)
+		s.RoutedIPs = d.routedIPs(&s)
 	case 6:
 		s.Ports = d.ports()
 		d.portRanges(s.Ports)

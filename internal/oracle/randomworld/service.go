@@ -30,6 +30,7 @@ func (d drawer) service(w oracle.World, name model.Name) *model.Service {
 	d.portRanges(s.Ports)
 	s.ExternalIPs = d.externalIPs(w, s)
 	s.LoadBalancerIPs = d.loadBalancerIPs(s)
+	s.RoutedIPs = d.routedIPs(s)
 	s.InternalPolicy = d.policy()
 	s.ExternalPolicy = d.policy()
 	s.Affinity = d.affinity()
@@ -55,6 +56,14 @@ func (d drawer) policy() model.TrafficPolicy {
 
 func (d drawer) affinity() uint32 {
 	return pick(d.Rand, []uint32{0, 0, 0, 60, 10800})
+}
+
+// routedIPs are some of the load balancer IPs.
+func (d drawer) routedIPs(s *model.Service) []netip.Addr {
+	if len(s.LoadBalancerIPs) < 2 || !d.Annotations {
+		return nil
+	}
+	return s.LoadBalancerIPs[1:]
 }
 
 func (d drawer) passThrough() bool { return d.Annotations && d.oneIn(4) }
