@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ type Server struct {
 
 // New returns a Server without pages, which serves nothing until Run.
 func New(o Options) *Server {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	own := uint32(os.Geteuid())
 	return &Server{
 		Options: o,

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -59,9 +60,7 @@ type Explainer struct{ Options }
 
 // New returns an Explainer.
 func New(o Options) *Explainer {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	return &Explainer{o}
 }
 

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"html/template"
@@ -65,9 +66,7 @@ const keepFor = time.Minute
 
 // New returns a Handler.
 func New(o Options) *Handler {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.WithDelayedExecution](o.Clock, clock.RealClock{})
 	h := &Handler{
 		Options:     o,
 		mux:         http.NewServeMux(),

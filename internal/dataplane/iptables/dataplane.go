@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -71,9 +72,7 @@ var (
 // New reads and writes nothing: Check and Reconcile report what is missing on the
 // host.
 func New(o Options) *Dataplane {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	d := &Dataplane{
 		logger:    o.Logger,
 		clock:     o.Clock,

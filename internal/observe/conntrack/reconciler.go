@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -90,9 +91,7 @@ type Reconciler struct {
 
 // New returns a Reconciler that is idle until Run.
 func New(o Options) *Reconciler {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	if o.OnPass == nil {
 		o.OnPass = func(Pass) {}
 	}

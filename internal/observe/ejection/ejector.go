@@ -1,6 +1,7 @@
 package ejection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -77,9 +78,7 @@ type answer struct {
 
 // New returns an Ejector that does nothing until Run.
 func New(o Options) *Ejector {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	if o.Ejected == nil {
 		o.Ejected = func(model.Name, *model.Ejection) {}
 	}

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -80,9 +81,7 @@ type Summary struct {
 
 // New returns a Sensor that knows nothing until Run.
 func New(o Options) *Sensor {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	if o.OnLook == nil {
 		o.OnLook = func() {}
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -52,9 +53,7 @@ type Proxy struct {
 
 // NewProxy returns a Proxy that is idle until Run.
 func NewProxy(o ProxyOptions) *Proxy {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	if o.Families == nil {
 		o.Families = model.Families[:]
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -63,9 +64,7 @@ type brokenServer struct {
 
 // NewServices returns Services that are idle until Run.
 func NewServices(o ServicesOptions) *Services {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	if o.Failed == nil {
 		o.Failed = func(model.Name, error) {}
 	}

@@ -58,9 +58,7 @@ type queuedCommit struct {
 
 // New returns a History of nothing.
 func New(o Options) *History {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	if o.Inspect == nil {
 		o.Inspect = func(func(engine.View)) {}
 	}

@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -74,9 +75,7 @@ type changed struct {
 
 // New returns NodePorts that are idle until Run.
 func New(o Options) *NodePorts {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	if o.Listening == nil {
 		o.Listening = func(model.Family, int) {}
 	}

@@ -1,6 +1,7 @@
 package nodeproblem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ type reading struct {
 
 // NewWatcher returns a Watcher that has not looked yet.
 func NewWatcher(o Options) *Watcher {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	return &Watcher{Options: o, reader: reader{ours: o.Ours, accepts: o.InIPTables}}
 }
 

@@ -64,9 +64,7 @@ type note struct {
 
 // NewProblems returns Problems that record nothing until Run.
 func NewProblems(o ProblemsOptions) *Problems {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	return &Problems{ProblemsOptions: o, changed: notify.NewSignal(), recorded: map[subject]note{}}
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -68,9 +69,7 @@ type Server struct {
 
 // NewServer returns a Server that serves nothing until Run.
 func NewServer(o ServerOptions) *Server {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 	return &Server{ServerOptions: o, started: o.Clock.Now(), listen: httpserver.Listener(!o.NoIPv6)}
 }
 

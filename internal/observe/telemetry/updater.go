@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -48,9 +49,7 @@ type Updater struct {
 
 // NewUpdater returns an Updater that starts with zeros.
 func NewUpdater(o UpdaterOptions) *Updater {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	u := &Updater{UpdaterOptions: o, started: o.Clock.Now(), gaps: newLocalGaps(o.Metrics.families)}
 	// Rates need the zero before the first failure.
 	m := o.Metrics

@@ -1,6 +1,7 @@
 package perservice
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -57,9 +58,7 @@ type Collector struct {
 
 // New returns a Collector that knows no Service.
 func New(o Options) *Collector {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	return &Collector{
 		Options:  o,
 		queue:    notify.NewMailbox[[]*engine.Commit](),
