@@ -3,7 +3,10 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
+
+	"sluice/internal/model"
 )
 
 var (
@@ -80,4 +83,36 @@ func (c *Commits) WhenIdle(ctx context.Context, f func(n uint64)) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// Background runs tasks of a Dataplane until stop is called, which waits for them.
+func Background(tasks ...func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// OfFamily yields the values of a family; of returns that of a value.
+func OfFamily[T any](family model.Family, of func(T) model.Family, values iter.Seq[T]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for v := range values {
+			if of(v) == family && !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// Count returns how many values there are.
+func Count[T any](values iter.Seq[T]) (n int) {
+	for range values {
+		n++
+	}
+	return n
 }

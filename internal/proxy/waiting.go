@@ -10,6 +10,7 @@ import (
 	"sluice/internal/answer/control"
 	"sluice/internal/answer/question"
 	"sluice/internal/answer/status"
+	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/kernel/instancelock"
 	"sluice/internal/model"
@@ -81,4 +82,27 @@ func (w *waiting) answer() *control.Server {
 	})
 	server.Handle("/", control.Unavailable(func() error { return errors.New("this kube-proxy does nothing yet: it is " + w.reason()) }))
 	return server
+}
+
+// grace is how long connections that go through this process have.
+func (p *proxy) grace() time.Duration {
+	if _, ok := p.dataplane.(dataplane.Forwarder); ok {
+		return p.options.ShutdownGrace
+	}
+	return 0
+}
+
+// finish lets another process take over, and serves to the end what depends on this one.
+func (p *proxy) finish(lock *instancelock.Lock) error {
+	err := lock.Release()
+	r, ok := p.dataplane.(dataplane.Forwarder)
+	if !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.grace())
+	defer cancel()
+	if left := r.Finish(ctx, p.instance().Held); left > 0 {
+		p.logger.Info("Connections that go through this process end with it", "connections", left, "grace", p.options.ShutdownGrace)
+	}
+	return err
 }

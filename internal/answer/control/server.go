@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +41,9 @@ type Server struct {
 
 // New returns a Server without pages, which serves nothing until Run.
 func New(o Options) *Server {
-	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	own := uint32(os.Geteuid())
 	return &Server{
 		Options: o,

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/answer/explain"
 	"sluice/internal/answer/listing"
 	"sluice/internal/answer/status"
+	"sluice/internal/base/printable"
 	"sluice/internal/observe/history"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/source/manifest"
@@ -142,4 +143,17 @@ var Diff = &Question[Proposal, diff.Report]{
 	Name: "diff", Field: "added", Write: diff.Write,
 	MaxBytes: MaxProposalBytes/3*4 + MaxProposalBytes/64, // files are in base64
 	IsNo:     func(_ *Proposal, r *diff.Report) bool { return r.Different() },
+}
+
+// Line returns an event as a line of text, which names its node unless that is "".
+func Line(e *history.Event, node string) string {
+	column, subject := "", "this node"
+	if node != "" {
+		column, subject = fmt.Sprintf("%-16s ", printable.Escape(node)), "the node"
+	}
+	if e.Service != "" {
+		subject = e.Service
+	}
+	return fmt.Sprintf("%s  %s%-24s %s\n", e.At.Local().Format("2006-01-02 15:04:05.000"),
+		column, printable.Escape(subject), printable.Escape(e.Text()))
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/iptables"
+	"sluice/internal/model"
 	"sluice/internal/plan"
 )
 
@@ -78,4 +80,75 @@ func parseVariant(name string) (iptables.Variant, error) {
 		return iptables.AutoVariant, fmt.Errorf("there is no variant %q of iptables", name)
 	}
 	return iptables.AutoVariant, nil
+}
+
+// Detect finds the chains of iptables mode, ours and upstream's, unless they are those of upstream's
+// ipvs mode.
+func Detect(i *dataplane.Inventory) (d dataplane.Detection) {
+	if !i.HasChain(iptables.IPVSChains.Has) {
+		d.Traces = i.ChainTraces(nat, servicesChain)
+	}
+	return d
+}
+
+// Remove removes the chains of iptables mode, ours and upstream's, in both variants
+// and families. With them it removes those of upstream's IPVS mode, since the ones
+// lead into the others. The chains of iptables mode stay in the variant that
+// o.Running uses. With o.OwnOnly only those are removed that upstream has not; it writes
+// its own rules into the others, after which none leads into ours.
+func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
+	var errs []error
+	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+		chains := iptables.IPVSChains
+		switch {
+		case o.OwnOnly:
+			chains = ownChains
+		case !inUse(o.Running, v):
+			chains = allChains
+		}
+		if o.KeepMark {
+			chains = chains.Without(markChain)
+		}
+		errs = append(errs, iptables.RemoveChains(ctx, iptables.RemoveOptions{
+			Logger: o.Logger, Variant: v, Families: model.Families[:], Chains: chains,
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// inUse reports whether a dataplane has chains in a variant of iptables.
+func inUse(running dataplane.Dataplane, v iptables.Variant) bool {
+	d, ok := running.(*Dataplane)
+	return ok && (d.Variant() == v || d.Variant() == iptables.AutoVariant)
+}
+
+// Count implements dataplane.Counter.
+func (d *Dataplane) Count(_ context.Context, families []model.Family, add func(metric string, value float64, labels ...string)) {
+	type size struct{ total, last int }
+	sizes := map[iptables.Table]size{}
+	var failures, partialFailures map[model.Family]uint64
+	var counted bool
+	d.locked(func() {
+		for _, s := range d.states {
+			for _, t := range s.tables {
+				sizes[t.Table] = size{t.rules(), t.written}
+			}
+		}
+		failures, partialFailures, counted = maps.Clone(d.failures), maps.Clone(d.partialFailures), d.features.NFAcct
+	})
+	for _, f := range families {
+		for _, name := range []string{nat, filter} { // as upstream
+			n := sizes[iptables.Table{Family: f, Name: name}]
+			add(rulesTotal, float64(n.total), name, f.String())
+			add(rulesLast, float64(n.last), name, f.String())
+		}
+		add(restoreFailures, float64(failures[f]), f.String())
+		add(partialRestoreFailures, float64(partialFailures[f]), f.String())
+	}
+	if !counted {
+		return
+	}
+	if dropped, err := iptables.ReadCounter(d.netns, invalidCounter); err == nil {
+		add(invalidDropped, float64(dropped))
+	}
 }

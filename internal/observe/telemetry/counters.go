@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // adds metrics of the API client to the process's
 
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
@@ -57,4 +60,40 @@ func (c *counters) CollectWithStability(to chan<- metrics.Metric) {
 			to <- metrics.NewLazyConstMetric(m.Desc, m.kind, value, labels...)
 		}
 	})
+}
+
+// RegisterBuild registers the build info metric that all Kubernetes components have.
+func RegisterBuild(r Registry, info version.Info) error {
+	build := metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "kubernetes_build_info",
+		Help:           "Always 1. The labels say what this proxy was built from, how, and for which platform.",
+		StabilityLevel: metrics.BETA,
+	}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
+	if err := r.Register(build); err != nil {
+		return fmt.Errorf("register metrics of the build: %w", err)
+	}
+	build.WithLabelValues(info.Major, info.Minor, info.GitVersion, info.GitCommit, info.GitTreeState,
+		info.BuildDate, info.GoVersion, info.Compiler, info.Platform).Set(1)
+	return nil
+}
+
+// Registry is the part of metrics.KubeRegistry that is used here.
+type Registry interface {
+	Register(metrics.Registerable) error
+	CustomRegister(metrics.StableCollector) error
+	metrics.Gatherer
+}
+
+// processRegistry is the global registry of the process, which has the metrics of
+// every Kubernetes component already.
+type processRegistry struct{ metrics.Gatherer }
+
+// ProcessRegistry returns the registry with the metrics of every Kubernetes
+// component: of the process, the Go runtime and the API client.
+func ProcessRegistry() Registry { return processRegistry{legacyregistry.DefaultGatherer} }
+
+func (processRegistry) Register(m metrics.Registerable) error { return legacyregistry.Register(m) }
+
+func (processRegistry) CustomRegister(c metrics.StableCollector) error {
+	return legacyregistry.CustomRegister(c)
 }
