@@ -37,7 +37,7 @@ func TestGatherAgreesWithWrite(t *testing.T) {
 		{"a name that is no text", func(t *testing.T) *world { return eventful(t, model.Name{Namespace: "a\xffb", Name: "c\"d\n"}) }},
 		{"Services that share series", func(t *testing.T) *world {
 			w := newWorld(t, func(o *Options) { o.Limit = 10 })
-			w.begin(w.many(2 * sampleChunk)...)
+			w.begin(w.many(512)...)
 			return w
 		}},
 		{"nothing but what is no Service's", func(t *testing.T) *world { return newWorld(t, func(o *Options) { o.Off = true }) }},

@@ -10,7 +10,6 @@ import (
 	"sluice/internal/plan"
 )
 
-// services are all Services that have a frontend.
 type services struct {
 	limit     int
 	byName    map[model.Name]*service
@@ -68,7 +67,6 @@ type unusedPort struct {
 	port    *port
 }
 
-// frontend is a frontend of a service port.
 type frontend struct {
 	service *service
 	port    *port
@@ -106,7 +104,6 @@ func (all *services) apply(c *engine.Commit) {
 	all.removeUnused()
 }
 
-// set assigns a frontend to its service port.
 func (all *services) set(f *plan.Frontend) *frontend {
 	e := all.frontends[f.Key]
 	if e == nil {
@@ -133,7 +130,6 @@ func (e *frontend) setFailing(failing bool) {
 	e.failing = failing
 }
 
-// release detaches a frontend from its Service.
 func (all *services) release(e *frontend) {
 	e.setFailing(false)
 	if e.port.frontends--; e.port.frontends == 0 {
@@ -163,7 +159,6 @@ func (all *services) service(name model.Name) *service {
 	return s
 }
 
-// append adds a Service to own or to shared.
 func (all *services) append(s *service, own bool) {
 	list := all.list(own)
 	s.own, s.index = own, len(*list)
@@ -210,7 +205,6 @@ func (s *service) port(name string, protocol model.Protocol) *port {
 	return p
 }
 
-// removePort reports whether the Service had the port.
 func (s *service) removePort(p *port) bool {
 	i := slices.Index(s.ports, p)
 	if i < 0 {
@@ -220,7 +214,6 @@ func (s *service) removePort(p *port) bool {
 	return true
 }
 
-// countsOf returns the counters that a Service counts in.
 func (all *services) countsOf(s *service) *counts {
 	if s.own {
 		return &s.counts

@@ -115,7 +115,6 @@ func (all *services) count(key plan.Key, now dataplane.Traffic) {
 	}
 }
 
-// advance returns what was counted since the last read.
 func (f *frontend) advance(now dataplane.Traffic) dataplane.Traffic {
 	gained, ok := now.Since(f.last)
 	if !ok { // it counts from zero again

@@ -1,12 +1,18 @@
 package perservice
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	prometheus "github.com/prometheus/common/model"
 
 	"sluice/internal/model"
 	"sluice/internal/observe/evidence"
@@ -27,9 +33,17 @@ func (c *Collector) Write(to io.Writer) error {
 
 // Gather returns all metrics, for formats other than text.
 func (c *Collector) Gather() ([]*dto.MetricFamily, error) {
-	w := &writer{families: &families{}}
-	c.write(w)
-	return w.families.done(), nil
+	var text bytes.Buffer
+	_ = c.Write(&text) // a Buffer takes everything
+	parser := expfmt.NewTextParser(prometheus.LegacyValidation)
+	byName, err := parser.TextToMetricFamilies(&text)
+	all := slices.SortedFunc(maps.Values(byName), func(a, b *dto.MetricFamily) int { return strings.Compare(*a.Name, *b.Name) })
+	for _, family := range all {
+		for _, m := range family.Metric {
+			slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(*a.Name, *b.Name) })
+		}
+	}
+	return all, err
 }
 
 func (c *Collector) write(w *writer) {
@@ -206,3 +220,81 @@ func (all *services) writeFailures(w *writer) {
 
 // others is the name of the Services that share series.
 var others = model.Name{Namespace: other, Name: other}
+
+// writer writes the text format through a small buffer.
+type writer struct {
+	to   io.Writer
+	buf  []byte
+	name string
+	err  error
+}
+
+// flushAt is the size at which the buffer is written.
+const flushAt = 32 << 10
+
+// helpPrefix is the stability level, which every help text begins with.
+const helpPrefix = "[ALPHA] "
+
+func (w *writer) metric(name, kind, help string) {
+	w.name = name
+	w.text("# HELP ", name, " ", helpPrefix, help, "\n# TYPE ", name, " ", kind, "\n")
+}
+
+// maxLabels is how many labels a sample can have.
+const maxLabels = 4
+
+// serviceSample writes a sample of a Service; labels are names and values.
+func (w *writer) serviceSample(name model.Name, value float64, labels ...string) {
+	var room [2 * maxLabels]string
+	w.sample(value, append(append(room[:0], "namespace", name.Namespace, "service", name.Name), labels...)...)
+}
+
+// sample writes a sample; labels are names and values.
+func (w *writer) sample(value float64, labels ...string) {
+	for i := 0; i < len(labels); i += 2 {
+		if i == 0 {
+			w.text(w.name, "{")
+		} else {
+			w.text(",")
+		}
+		w.label(labels[i], labels[i+1])
+	}
+	w.value(value)
+}
+
+func (w *writer) label(name, value string) {
+	w.text(name, `="`)
+	if strings.ContainsAny(value, "\\\"\n") || !utf8.ValidString(value) {
+		value = escaper.Replace(strings.ToValidUTF8(value, "\uFFFD"))
+	}
+	w.text(value, `"`)
+}
+
+var escaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+func (w *writer) value(v float64) {
+	w.buf = append(w.buf, "} "...)
+	w.buf = strconv.AppendFloat(w.buf, v, 'g', -1, 64)
+	w.buf = append(w.buf, '\n')
+	if len(w.buf) >= flushAt {
+		w.send()
+	}
+}
+
+func (w *writer) text(parts ...string) {
+	for _, part := range parts {
+		w.buf = append(w.buf, part...)
+	}
+}
+
+func (w *writer) send() {
+	if w.err == nil {
+		_, w.err = w.to.Write(w.buf)
+	}
+	w.buf = w.buf[:0]
+}
+
+func (w *writer) flush() error {
+	w.send()
+	return w.err
+}
