@@ -9,7 +9,7 @@ import (
 
 // Event is one change of a State: SetService, DeleteService, ReleaseService,
 // SetSlice, DeleteSlice, SetNode, SetServiceCIDR, DeleteServiceCIDR, SetHostIPs,
-// SetRefused, SetEjected, SetPeer, DeletePeer or SetPaths.
+// SetInvalid, SetEjected, SetPeer, DeletePeer or SetPaths.
 type Event interface{ apply(*State, *Dirty) }
 
 type (
@@ -31,8 +31,8 @@ type (
 	DeleteServiceCIDR struct{ Name string }
 	// SetHostIPs replaces the addresses of the machine's interfaces.
 	SetHostIPs struct{ IPs []netip.Addr }
-	// SetRefused replaces the problems of objects that a source refused.
-	SetRefused struct{ Problems []Problem }
+	// SetInvalid replaces the problems of objects that are not used because of them.
+	SetInvalid struct{ Problems []Problem }
 )
 
 // Sink receives the events of sources. Its methods do not block for long.
@@ -74,7 +74,7 @@ type State struct {
 	node     *Node
 	cidrs    map[string]*ServiceCIDR
 	hostIPs  []netip.Addr
-	refused  []Problem
+	invalid  []Problem
 	ejected  map[Name][]Ejection // by Service
 	peers    []*Peer             // sorted by name
 	paths    map[netip.Addr]Path
@@ -177,8 +177,8 @@ func (s *State) Node() *Node { return s.node }
 // HostIPs returns the addresses of the machine's interfaces.
 func (s *State) HostIPs() []netip.Addr { return s.hostIPs }
 
-// Refused returns the problems of objects that a source refused.
-func (s *State) Refused() []Problem { return s.refused }
+// Invalid returns the problems of objects that are not used because of them.
+func (s *State) Invalid() []Problem { return s.invalid }
 
 // ServiceCIDRs returns the service CIDRs, sorted by name.
 func (s *State) ServiceCIDRs() []*ServiceCIDR {
@@ -281,11 +281,11 @@ func (e SetHostIPs) apply(s *State, d *Dirty) {
 	d.Node = true
 }
 
-func (e SetRefused) apply(s *State, d *Dirty) {
-	if slices.Equal(s.refused, e.Problems) {
+func (e SetInvalid) apply(s *State, d *Dirty) {
+	if slices.Equal(s.invalid, e.Problems) {
 		return
 	}
-	s.refused = e.Problems
+	s.invalid = e.Problems
 	s.revision++
 	d.Node = true
 }

@@ -27,8 +27,8 @@ type Desired struct {
 	HealthChecks map[model.Name]HealthCheck
 	// Problems describe what was left out and why, by object.
 	Problems map[model.Object][]model.Problem
-	// Refused are the problems of objects that a source refused.
-	Refused []model.Problem
+	// Invalid are the problems of objects that are not used because of them.
+	Invalid []model.Problem
 	// EventsOn are the objects on which this node records
 	// Events: Services that have an endpoint here, and EndpointSlices with
 	// Problems that do. Every node finds the same problems with a Service, and

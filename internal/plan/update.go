@@ -44,8 +44,8 @@ func (u *update) planNode() {
 	}
 	u.env = newEnvironment(&u.cfg, u.state, &settings)
 	u.env.maglevTables, u.env.directTables = u.maglevTables, u.directTables
-	if refused := u.state.Refused(); !slices.Equal(u.desired.Refused, refused) {
-		u.desired.Refused, u.change.Problems = refused, true
+	if invalid := u.state.Invalid(); !slices.Equal(u.desired.Invalid, invalid) {
+		u.desired.Invalid, u.change.Problems = invalid, true
 	}
 	u.desired.Eligibility = eligibility(&u.cfg, u.state.Node())
 	reports := nodeReports(&u.cfg, u.state)

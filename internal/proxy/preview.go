@@ -58,7 +58,7 @@ func (p *previewer) preview(_ context.Context, new *question.Proposal) (*diff.Re
 	report.Configuration = later.changes
 	if content != nil {
 		known := map[model.Problem]bool{}
-		for _, problem := range append(diff.Problems(now), now.Refused...) {
+		for _, problem := range append(diff.Problems(now), now.Invalid...) {
 			known[problem] = true
 		}
 		report.Problems, report.NewProblems = ProblemsOf(content, desired, known)

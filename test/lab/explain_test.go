@@ -481,6 +481,6 @@ func TestExplainNamesARefusedFrontend(t *testing.T) {
 	if stdout, _, code := a.ask("status"); code != 1 || !strings.Contains(stdout, "FAILED     10.96.0.2:80/TCP default/more") {
 		t.Errorf("status ends with %d:\n%s", code, stdout)
 	}
-	failing(t, a, l, "more", verdict.NoAnswer, "kernel-refused")
+	failing(t, a, l, "more", verdict.NoAnswer, "programming-failed")
 	judged(t, a, l, goodAddress)
 }

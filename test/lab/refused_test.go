@@ -34,15 +34,15 @@ func TestRefusedManifestsAreReported(t *testing.T) {
 			t.Errorf("%s does not name the field:\n%s", name, text)
 		}
 	}
-	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_refused_manifests 1\n") })
+	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_invalid_manifests 1\n") })
 	said(t, a, l, "serving", mistake, 0)
-	failing(t, a, l, "bad", verdict.Refused, "object-refused")
+	failing(t, a, l, "bad", verdict.Refused, "invalid-object")
 	judged(t, a, l, goodAddress)
 
 	if err := os.Remove(filepath.Join(dir, "bad.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_refused_manifests 0\n") })
+	eventually(t, func() bool { return strings.Contains(metricsPage(l, "/metrics"), "\nsluice_invalid_manifests 0\n") })
 	if text, _, code := a.ask("status"); code != 0 || strings.Contains(text, mistake) {
 		t.Errorf("status ends with %d:\n%s", code, text)
 	}

@@ -94,7 +94,7 @@ func failing(t *testing.T, a *asker, l *lab.Lab, name string, word verdict.Word,
 			return fmt.Errorf("explain ends with %d:\n%s", code, explained)
 		case !strings.Contains(status, "default/"+name+" "+word.Text()):
 			return fmt.Errorf("status:\n%s", status)
-		case cause != verdict.ObjectRefused && !strings.Contains(metricsPage(l, "/?q=default/"+name), ">"+word.Text()+"<"):
+		case cause != verdict.InvalidObject && !strings.Contains(metricsPage(l, "/?q=default/"+name), ">"+word.Text()+"<"):
 			return fmt.Errorf("the page does not say %s", word.Text())
 		case !strings.Contains(metricsPage(l, "/metrics"), metric):
 			return fmt.Errorf("there is no metric %s", metric)
@@ -193,8 +193,8 @@ func triedInMode(t *testing.T, mode string) {
 		{"from the node", []string{"10.96.0.1:80"}, 0, experiment.Answered, "192.0.2.10", "10.244.1.1:8080", "as predicted"},
 		{"from a pod", []string{"10.96.0.1:80", "--netns", pod.Namespace.Name}, 0, experiment.Answered, "10.244.1.2", "10.244.1.1:8080", "as predicted"},
 		{"from a pod's address", []string{"10.96.0.1:80", "--from", own}, 0, experiment.Answered, "10.244.1.2", "10.244.1.1:8080", "as predicted"},
-		{"nothing listens", []string{"10.96.0.2:80", "--netns", pod.Namespace.Name}, 1, experiment.Refused, "10.244.1.2", "10.244.1.1:9999", "10.244.1.1:9999, which refused it"},
-		{"nothing listens, on loopback", []string{"127.0.0.1:30082"}, 1, experiment.Refused, "127.0.0.1", "10.244.1.1:9999", ""}, // which may be known by now
+		{"nothing listens", []string{"10.96.0.2:80", "--netns", pod.Namespace.Name}, 1, experiment.ConnectionRefused, "10.244.1.2", "10.244.1.1:9999", "10.244.1.1:9999, which refused it"},
+		{"nothing listens, on loopback", []string{"127.0.0.1:30082"}, 1, experiment.ConnectionRefused, "127.0.0.1", "10.244.1.1:9999", ""}, // which may be known by now
 		{"no Service", []string{"10.96.0.9:80"}, 1, "", "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -64,14 +64,13 @@ func (c *composer) compose() Answer {
 	return *a
 }
 
-// judge gives the verdict and its cause.
 func (c *composer) judge() {
 	d, a := &c.decision, &c.answer
 	c.judgeKept()
 	a.Verdict, a.Cause, a.Fate = untouched, d.Cause.String(), d.Verdict.Text()
 	switch {
 	case c.undecided == noSuchService && len(c.problems) > 0:
-		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.ObjectRefused), "not used"
+		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.InvalidObject), "not used"
 	case c.undecided == noSuchService:
 		a.Verdict, a.Cause, a.Fate = noService, c.undecided, ""
 	case c.undecided != "" && c.taken != nil:
@@ -441,7 +440,7 @@ func (c *composer) summary() string {
 	switch {
 	case c.decision.Cause != plan.HasEndpoint:
 		return c.refusal()
-	case c.answer.Verdict == verdict.Unknown, c.verdict.Cause == verdict.KernelRefused:
+	case c.answer.Verdict == verdict.Unknown, c.verdict.Cause == verdict.ProgrammingFailed:
 		return "would reach an endpoint, but the kernel is not programmed so"
 	case !c.answer.Flows:
 		return c.verdict.Why

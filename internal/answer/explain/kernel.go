@@ -115,7 +115,7 @@ func (c *composer) programmingProblems() {
 	}
 	switch {
 	case s.Phase == engine.Failed:
-		c.problem("refused", "look at the error; the frontend is tried again by itself, and at once when the Service changes",
+		c.problem(string(verdict.ProgrammingFailed), "look at the error; the frontend is tried again by itself, and at once when the Service changes",
 			"the kernel refused this frontend: %v", s.Err)
 	case s.Phase == engine.Pending && s.Err != nil:
 		c.problem("pending", "look at the error; it is tried again by itself",

@@ -78,7 +78,6 @@ func (c *composer) sourceRangesProblem() {
 	c.problem(plan.SourceRanges.String(), remedy, "the client is not among the sources that may connect: %s", prefixes(c.decision.Frontend.Sources))
 }
 
-// emptyProblems adds why a pool is empty.
 func (c *composer) emptyProblems() {
 	if c.decision.Cause == plan.NoLocalEndpoints {
 		c.noLocalEndpoints()

@@ -62,7 +62,6 @@ func parseTarget(s string) (target, error) {
 	return t, err
 }
 
-// schemePorts are the ports of URLs that have none.
 var schemePorts = map[string]uint16{"http": 80, "https": 443}
 
 // parseURL parses the host of a URL, with the port of its scheme if it has none.
@@ -161,7 +160,6 @@ func dnsName(text string) (model.Name, bool) {
 	return model.Name{Namespace: labels[1], Name: labels[0]}, true
 }
 
-// isKind reports whether a namespace is what kubectl calls the kind of Services.
 func isKind(namespace string) bool {
 	return slices.Contains([]string{"svc", "service", "services"}, strings.ToLower(namespace))
 }
@@ -179,7 +177,6 @@ func cutProtocol(s string) (rest string, p model.Protocol, err error) {
 	return "", 0, badQuestion("%q is not a protocol of Services: use TCP, UDP or SCTP", s[at+1:])
 }
 
-// means reports whether the question is for a port of a Service.
 func (t *target) means(p *model.ServicePort) bool {
 	if t.proto != 0 && t.proto != p.Protocol {
 		return false

@@ -120,7 +120,6 @@ func (r *resolver) resolveNodePort() (results []result, omitted int, err error) 
 	return nil, 0, badQuestion("no Service has node port %d: ask for a Service, such as default/web, or an address, such as 10.96.0.1:80", number)
 }
 
-// resolveService resolves the ports of a Service.
 func (r *resolver) resolveService() (results []result, omitted int) {
 	svc := r.State.Service(r.target.service)
 	if svc == nil && isKind(r.target.service.Namespace) {
@@ -194,7 +193,6 @@ func (r *resolver) resolveAllPorts(to netip.Addr) (results []result, omitted int
 	return results, omitted
 }
 
-// setClient sets the client of a packet of a family.
 func (r *resolver) setClient(f model.Family, p *plan.Packet) {
 	d := r.Desired.Settings.Detector(f)
 	if p.To.Addr.IsLoopback() { // only the node itself can send there
@@ -246,7 +244,6 @@ func (r *resolver) resolvePacket(to netip.Addr, port uint16, proto model.Protoco
 	return f
 }
 
-// attach adds what is known of a Service to a result.
 func (r *resolver) attach(f *result, name model.Name) {
 	facts := services.Read(r.View, name)
 	f.service, f.evidence, f.problems = name, facts.Evidence, facts.Problems
@@ -285,7 +282,7 @@ func (r *resolver) resolvePort(svc *model.Service, port *model.ServicePort) []re
 		}
 		to := f.Addr
 		if f.NodePort() {
-			to = firstOf(family, r.Desired.Settings.NodePortIPs)
+			to = r.Desired.Settings.NodePortAddrs(family)[0]
 		}
 		found := r.resolvePacket(to, f.Key.Port, f.Protocol)
 		if r.question.From == plan.OutsideClient.String() && f.Kind == plan.ClusterIP {
@@ -306,7 +303,7 @@ func (r *resolver) bestFrontend(e *plan.Evidence, port *model.ServicePort, famil
 		kinds = append(kinds[1:], plan.ClusterIP)
 	}
 	for _, f := range e.Frontends() {
-		if !isOf(f, port) || f.IsRange() || f.Family() != family || f.Kind == plan.NodePort && !firstOf(family, r.Desired.Settings.NodePortIPs).IsValid() {
+		if !isOf(f, port) || f.IsRange() || f.Family() != family || f.NodePort() && len(r.Desired.Settings.NodePortAddrs(family)) == 0 {
 			continue
 		}
 		if at := slices.Index(kinds, f.Kind); at >= 0 && (best == nil || at < slices.Index(kinds, best.Kind)) {
@@ -316,18 +313,8 @@ func (r *resolver) bestFrontend(e *plan.Evidence, port *model.ServicePort, famil
 	return best
 }
 
-// isOf reports whether a frontend belongs to a service port.
 func isOf(f *plan.Frontend, port *model.ServicePort) bool {
 	return f.Port == port.Name && f.Protocol == port.Protocol
-}
-
-func firstOf(f model.Family, ips []netip.Addr) netip.Addr {
-	for _, ip := range ips {
-		if model.FamilyOf(ip) == f {
-			return ip
-		}
-	}
-	return netip.Addr{}
 }
 
 // resolveAddress resolves an address and port. If no frontend is there, it adds
@@ -386,12 +373,7 @@ func (r *resolver) suggestNodePort(svc *model.Service, p model.ServicePort, to n
 	case to.IsLoopback():
 		s.kind = unservedLoopback
 	default:
-		s.kind = nodePortIPs
-		for _, ip := range r.Desired.Settings.NodePortIPs {
-			if ofFamily(ip) {
-				s.ips = append(s.ips, ip)
-			}
-		}
+		s.kind, s.ips = nodePortIPs, r.Desired.Settings.NodePortAddrs(family)
 	}
 	return s
 }
@@ -404,7 +386,6 @@ func hasEndpoint(s *model.Slice, ip netip.Addr) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool { return e.Addr == ip })
 }
 
-// unknownService returns the result for a Service that is not known.
 func (r *resolver) unknownService() result {
 	anywhere := r.target.service.Namespace == ""
 	if anywhere {

@@ -234,7 +234,6 @@ func (a *Answer) at() string {
 	return at
 }
 
-// client names the client.
 func (p *PacketAnswer) client() string {
 	from := map[string]string{"pod": "a pod", "node": "this node", "outside": "outside", "": "a pod"}[p.From]
 	if p.Asked == plan.PodClient.String() {

@@ -139,7 +139,6 @@ func (l *Lister) List(ctx context.Context, q Query) (*List, error) {
 	return out, nil
 }
 
-// rowOf returns a row of the list.
 func rowOf(svc *services.Service, judge *verdict.Judge, rates map[plan.Key]services.Rates) Service {
 	frontends := services.Sorted(svc.Frontends())
 	s := Service{Namespace: svc.Name.Namespace, Name: svc.Name.Name, Service: judge.Service(svc.Name, frontends)}

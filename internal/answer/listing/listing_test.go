@@ -35,7 +35,7 @@ func world(t *testing.T) *enginetest.Engine {
 		enginetest.Slice(web.Service, "10.244.1.1@node1", "10.244.2.1@node2"), enginetest.Slice(local.Service, "10.244.2.1@node2"),
 		enginetest.Slice(failing.Service, "10.244.1.1@node1"), enginetest.Slice(problem.Service, "10.244.1.1@node1"),
 		model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		model.SetRefused{Problems: []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "refused"}, Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
+		model.SetInvalid{Problems: []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "refused"}, Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
 	return e
 }
 

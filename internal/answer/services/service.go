@@ -45,7 +45,7 @@ func All(v engine.View, namespace string) (out []*Service) {
 // refused returns why Services, or newer versions of them, were refused.
 func refused(v engine.View) map[model.Name][]model.Problem {
 	out := map[model.Name][]model.Problem{}
-	for _, p := range v.Desired.Refused {
+	for _, p := range v.Desired.Invalid {
 		if name, ok := p.Object.Service(); ok {
 			out[name] = append(out[name], p)
 		}

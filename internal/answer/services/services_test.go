@@ -23,7 +23,7 @@ func TestFactsOfServices(t *testing.T) {
 	slice := enginetest.Slice(third.Service, "10.244.1.1@node1")
 	slice.Problems = odd(model.SliceObject(slice.Name))
 	gone := model.Object{Kind: "Service", Namespace: "shop", Name: "gone"}
-	e.Sync(first, second, third, slice, model.SetRefused{Problems: append(odd(gone), odd(model.ServiceObject(third.Name))...)})
+	e.Sync(first, second, third, slice, model.SetInvalid{Problems: append(odd(gone), odd(model.ServiceObject(third.Name))...)})
 
 	e.Inspect(func(v engine.View) {
 		var names []string

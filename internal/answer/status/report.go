@@ -332,7 +332,6 @@ func memory() uint64 {
 	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
 }
 
-// readView reads what the report needs from a view.
 func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
@@ -356,7 +355,6 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.readProblems(v)
 }
 
-// readVerdicts reads those on the Services.
 func (out *Report) readVerdicts(all map[model.Name]verdict.Service) {
 	out.ByVerdict = map[verdict.Word]int{}
 	var broken []model.Name
@@ -375,7 +373,7 @@ func (out *Report) readVerdicts(all map[model.Name]verdict.Service) {
 // readProblems reads the first problems in a stable order, those of refused objects
 // first.
 func (out *Report) readProblems(v engine.View) {
-	refused := v.Desired.Refused
+	refused := v.Desired.Invalid
 	out.ProblemCount = len(refused)
 	out.Problems = slices.Clone(refused[:min(len(refused), maxProblems)])
 	objects := make([]model.Object, 0, len(v.Desired.Problems))
@@ -442,7 +440,6 @@ func (r *Report) Condition() Condition {
 	return c
 }
 
-// failing counts the Services of which no client gets an answer.
 func (r *Report) failing() int { return r.ByVerdict[verdict.NoAnswer] + r.ByVerdict[verdict.Refused] }
 
 // BrokenServices counts the Services of which not all clients get an answer.

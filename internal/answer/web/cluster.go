@@ -65,7 +65,7 @@ func copyOf(v engine.View) *parts {
 		version:   v.Version,
 		services:  slices.AppendSeq(make([]*model.Service, 0, len(v.State.Services())), maps.Values(v.State.Services())),
 		frontends: slices.AppendSeq(make([]*plan.Frontend, 0, len(v.Desired.Frontends)), maps.Values(v.Desired.Frontends)),
-		refused:   v.Desired.Refused,
+		refused:   v.Desired.Invalid,
 		defects:   maps.Clone(v.Desired.Problems),
 	}
 	for object := range p.defects {

@@ -25,7 +25,6 @@ type eventsPage struct {
 	eventList
 }
 
-// eventList is a list of events.
 type eventList struct {
 	Events    []eventRow // the newest first
 	OfService bool       // all are of one Service

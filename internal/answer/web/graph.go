@@ -72,7 +72,6 @@ func newNodeGraph(of recording, changes []status.Change) *graph {
 	return g
 }
 
-// draw draws what a recording has.
 func draw(title string, of recording) (*graph, scale) {
 	top := ceiling(max(highest(of.connections), highest(of.refused)))
 	g := &graph{Title: title, Width: steps, Height: graphHeight, Top: perSecond(top, true) + " per second"}

@@ -40,7 +40,6 @@ type wordCount struct {
 	Count int
 }
 
-// block is a namespace.
 type block struct {
 	Namespace, Link string
 	Count, Faulty   int
@@ -48,7 +47,6 @@ type block struct {
 	squares         []square
 }
 
-// square is a Service.
 type square struct {
 	*service
 	is   *verdict.Service

@@ -136,13 +136,10 @@ func rateSince(past []reading, key plan.Key, is dataplane.Traffic, now time.Time
 	return services.Rates{}
 }
 
-// counted reports whether connections are counted at all.
 func (r reading) counted() bool { return r.counts != nil }
 
-// known reports whether there are rates yet.
 func (r reading) known() bool { return r.rates != nil }
 
-// of is the sum of some frontends.
 func (r reading) of(frontends []*plan.Frontend) (sum services.Rates) {
 	for _, f := range frontends {
 		sum.Add(r.rates[f.Key])
@@ -150,7 +147,6 @@ func (r reading) of(frontends []*plan.Frontend) (sum services.Rates) {
 	return sum
 }
 
-// total is that of all frontends.
 func (r reading) total() (sum services.Rates) {
 	for _, rates := range r.rates {
 		sum.Add(rates)

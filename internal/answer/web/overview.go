@@ -116,7 +116,6 @@ func (h *Handler) overview(r *http.Request) answer {
 	return answer{http.StatusOK, overviewTemplate, v}
 }
 
-// listProblems adds the first groups of problems.
 func (v *overview) listProblems(all []problem) {
 	v.Problems, v.Groups = len(all), grouped(all, maxMembers)
 	for i := maxGroups; i < len(v.Groups); i++ {

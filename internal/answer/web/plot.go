@@ -159,7 +159,6 @@ func latency(c *status.Change) time.Duration {
 	return time.Duration(max(c.Latency, c.Took) * float64(time.Second))
 }
 
-// describe describes a change.
 func describe(c *status.Change) string {
 	text := fmt.Sprintf("%s, revision %d: %s; %d frontends set, %d removed", c.At.UTC().Format("15:04:05"), c.Revision,
 		printable.Duration(latency(c)), c.Set, c.Removed)

@@ -101,7 +101,7 @@ func (s *snapshot) broken() (out []problem) {
 	for i := range s.services {
 		svc, v := &s.services[i], &s.verdicts()[i]
 		refused, refuses := s.refusing()[svc.Name]
-		if told := v.Cause == verdict.KernelRefused || v.Cause == verdict.AddressTaken; told {
+		if told := v.Cause == verdict.ProgrammingFailed || v.Cause == verdict.AddressTaken; told {
 			continue // by the failures, and by the problems of objects
 		}
 		if v.Faulty() || refuses {
@@ -173,7 +173,6 @@ func failureProblem(f status.Failure, now time.Time) problem {
 	return p
 }
 
-// objectProblem is that of an object.
 func objectProblem(p model.Problem) problem {
 	out := problem{Level: status.Fair, Object: p.Object.String(), Reason: p.What(), Remedy: p.Remedy, kind: kindOfProblem(p)}
 	if name, ok := p.Object.Service(); ok {

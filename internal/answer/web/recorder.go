@@ -47,7 +47,6 @@ func (s *series) mean(last int64) float64 {
 	return float64(sum) / float64(max(1, min(steps, last-s.first+1)))
 }
 
-// set sets the traffic of steps.
 func (s *series) set(from, to int64, is services.Rates) {
 	for i := from; i <= to; i++ {
 		s.connections[i%steps], s.refused[i%steps] = float32(is.Connections), float32(is.Refused.Total())
@@ -178,7 +177,6 @@ func (h *Handler) record(ctx context.Context) {
 	}
 }
 
-// byService adds up rates by Service.
 func byService(inspect func(func(engine.View)), all map[plan.Key]services.Rates) map[model.Name]services.Rates {
 	out := map[model.Name]services.Rates{}
 	inspect(func(v engine.View) {

@@ -131,7 +131,6 @@ func (s *snapshot) search(q query) []*service {
 	return out
 }
 
-// admits reports whether a Service has the namespace and the kind of frontend.
 func (q *query) admits(svc *service) bool {
 	if q.Namespace != "" && svc.Name.Namespace != q.Namespace {
 		return false

@@ -31,7 +31,6 @@ const (
 // clients are those that a visitor can choose from.
 var clients = []plan.Client{plan.PodClient, plan.NodeClient, plan.OutsideClient}
 
-// servicePage is the page of one Service.
 type servicePage struct {
 	frame
 	Name      model.Name
@@ -83,7 +82,6 @@ type frontendRow struct {
 	Error                       string // why it is not there
 }
 
-// answerView is an answer of explain.
 type answerView struct {
 	*explain.Answer
 	Route     *route
@@ -131,7 +129,6 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 	return http.StatusOK, v
 }
 
-// describe adds what is known of the Service.
 func (v *servicePage) describe(s *snapshot, svc *service, judge *verdict.Judge, now time.Time) {
 	is := judge.Service(svc.Name, svc.frontends)
 	v.State = conditionOf(&is)

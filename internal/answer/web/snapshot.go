@@ -42,7 +42,6 @@ func (h *Handler) snapshot(ctx context.Context) *snapshot {
 	return s
 }
 
-// findRefusing returns what Services refuse.
 func (s *snapshot) findRefusing() map[model.Name]services.Refusals {
 	some := map[plan.Key]services.Rates{}
 	for key, r := range s.counters.rates {

@@ -161,7 +161,6 @@ func (t *trial) link() string {
 	return serviceLink(t.service) + "&" + url.Values{"from": {t.from}, "tried": {t.id}}.Encode()
 }
 
-// outcomeLevel is how good an outcome is.
 func outcomeLevel(r *experiment.Result) status.Level {
 	switch {
 	case r.Outcome == experiment.Answered:

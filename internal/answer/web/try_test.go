@@ -44,12 +44,12 @@ func TestConnectionIsSent(t *testing.T) {
 	}{
 		{"answered", "default/web", "node", "10.96.0.80:80/TCP", experiment.Answered,
 			[]string{`class="trial good"`, "answered by 10.244.1.1:8080 after 210µs, which sees 192.0.2.10", "It means: as predicted"}},
-		{"refused", "default/web", "node", "10.96.0.80:80/TCP", experiment.Refused,
+		{"refused", "default/web", "node", "10.96.0.80:80/TCP", experiment.ConnectionRefused,
 			[]string{`class="trial bad"`, "refused by 10.244.1.1:8080", "IT MEANS", "It means: the packet reached 10.244.1.1:8080, which refused it", "compare targetPort"}},
 		{"silent", "default/web", "pod", "10.96.0.80:80/TCP", experiment.Silent,
 			[]string{`class="trial bad"`, "no answer from 10.244.1.1:8080", "nothing came back: the pod is gone"}},
 		{"silent by UDP", "kube-system/dns", "node", "10.96.0.10:53/UDP", experiment.Silent, []string{`class="trial fair"`, "which says little"}},
-		{"refused, as predicted", "idle/nothing", "node", "10.96.0.99:80/TCP", experiment.Refused,
+		{"refused, as predicted", "idle/nothing", "node", "10.96.0.99:80/TCP", experiment.ConnectionRefused,
 			[]string{`<span class="state bad">refused</span> the Service has no endpoint`, "It means: as predicted"}},
 		{"an address for clients outside", "default/web", "outside", "198.51.100.7:80/TCP", experiment.Answered, []string{"at 198.51.100.7:80/TCP", "It means: as predicted"}},
 	} {
@@ -184,7 +184,7 @@ func TestFewConnectionsAreSent(t *testing.T) {
 // sendsOne sends connections with a button, and looks at the results for a while.
 func sendsOne(t *testing.T, b *browser.Browser) {
 	w := shopWorld(t)
-	w.try = outcome(experiment.Refused)
+	w.try = outcome(experiment.ConnectionRefused)
 	address := w.serve() + "/service?namespace=default&name=web"
 	tab := b.Open(t, address, browser.Light)
 	browser.Eval[int](tab, "window.mark = 1")

@@ -81,10 +81,8 @@ func (h *Handler) verdictsOn(c *cluster) []verdict.Service {
 	return all
 }
 
-// verdict returns that on a Service.
 func (s *snapshot) verdict(svc *service) *verdict.Service { return &s.verdicts()[svc.index] }
 
-// conditionOf shows a verdict.
 func conditionOf(v *verdict.Service) status.Condition {
 	c := condition(levelOf(v.Word), v.Word.Text(), v.Why)
 	if v.Word == verdict.Works {
@@ -93,7 +91,6 @@ func conditionOf(v *verdict.Service) status.Condition {
 	return c
 }
 
-// levelOf is how good a verdict is.
 func levelOf(w verdict.Word) status.Level {
 	switch {
 	case w.Failing():

@@ -19,9 +19,10 @@ type Outcome string
 // The outcomes. They are an interface and never change.
 const (
 	Answered Outcome = "answered"
-	Refused  Outcome = "refused" // by a reset or an ICMP error
-	Silent   Outcome = "silent"  // nothing came back
-	Untried  Outcome = "untried" // it cannot be tried
+	// ConnectionRefused is what a program sees of a reset or an ICMP error, whoever sent it.
+	ConnectionRefused Outcome = "connection-refused"
+	Silent            Outcome = "silent"  // nothing came back
+	Untried           Outcome = "untried" // it cannot be tried
 )
 
 // Attempt is what to try.
@@ -82,16 +83,16 @@ func (r *Result) Compare(predicted verdict.Word) {
 		r.Remedy = "ask again in a few seconds, and look for another program that translates the address"
 	case predicted == verdict.Refused || predicted == verdict.NoAnswer:
 		r.Expected, r.Meaning = true, "as predicted"
-	case r.Outcome == Refused && r.Endpoint.IsValid():
+	case r.Outcome == ConnectionRefused && r.Endpoint.IsValid():
 		r.Meaning = fmt.Sprintf("the packet reached %s, which refused it: nothing listens on that port there, or a firewall rejects it", at)
 		r.Remedy = "compare targetPort with the port that the program listens on (ss -ltn in the pod)"
-	case r.relayed && !r.Endpoint.IsValid() && r.Outcome == Refused:
+	case r.relayed && !r.Endpoint.IsValid() && r.Outcome == ConnectionRefused:
 		r.Meaning = "the proxy took the connection and ended it, without having reached an endpoint"
 		r.Remedy = "see in status whether there are too many connections, and in the log why"
 	case r.relayed && !r.Endpoint.IsValid():
 		r.Meaning = "the proxy took the connection, and has not tried an endpoint yet"
 		r.Remedy = "see in status whether there are too many connections"
-	case r.Outcome == Refused:
+	case r.Outcome == ConnectionRefused:
 		r.Meaning = "it was refused, by an endpoint or by a firewall on the way"
 		r.Remedy = "compare targetPort with the port that the program listens on (ss -ltn in the pod), and look for rules that reject"
 	case r.Endpoint.IsValid():
@@ -123,10 +124,13 @@ func (r *Result) String() string {
 		return "not tried: " + r.Error
 	}
 	text := string(r.Outcome)
-	if r.Outcome == Silent {
+	switch r.Outcome {
+	case Silent:
 		text = "no answer"
+	case ConnectionRefused:
+		text = "refused"
 	}
-	if r.Endpoint.IsValid() && r.Outcome == Answered || r.Outcome == Refused && r.Endpoint.IsValid() {
+	if r.Endpoint.IsValid() && r.Outcome == Answered || r.Outcome == ConnectionRefused && r.Endpoint.IsValid() {
 		text += " by " + r.Endpoint.String()
 	} else if r.Endpoint.IsValid() {
 		text += " from " + r.Endpoint.String()

@@ -56,7 +56,7 @@ func (u *Runner) run(ctx context.Context, a Attempt, node int) *Result {
 	case errors.Is(err, errSilent):
 		r.Outcome = Silent
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH) && r.Client.IsValid():
-		r.Outcome, r.Error = Refused, err.Error()
+		r.Outcome, r.Error = ConnectionRefused, err.Error()
 	default:
 		r.Outcome, r.Error = Untried, err.Error()
 	}
@@ -149,7 +149,7 @@ func (r *Result) hear(heard *hearing, begin time.Time) {
 		r.Seconds = last.at.Sub(begin).Seconds()
 	}
 	if r.Outcome == Silent && last.Outcome == dataplane.Refused && last.Protocol == model.UDP { // clients are not told
-		r.Outcome = Refused
+		r.Outcome = ConnectionRefused
 	}
 }
 

@@ -57,10 +57,10 @@ func TestAttempts(t *testing.T) {
 	}{
 		{"10.96.0.1:80", model.TCP, Answered, "192.0.2.1:8080", "as predicted"},
 		{"[fd00:96::1]:80", model.TCP, Answered, "[2001:db8::1]:8080", "as predicted"},
-		{"10.96.0.1:81", model.TCP, Refused, "192.0.2.1:8081", "the packet reached 192.0.2.1:8081, which refused it"},
+		{"10.96.0.1:81", model.TCP, ConnectionRefused, "192.0.2.1:8081", "the packet reached 192.0.2.1:8081, which refused it"},
 		{"10.96.0.1:82", model.TCP, Silent, "192.0.2.1:8082", "the packet was sent to 192.0.2.1:8082, and nothing came back"},
-		{"10.96.0.1:53", model.UDP, Refused, "192.0.2.1:5353", "the packet reached 192.0.2.1:5353, which refused it"},
-		{"192.0.2.1:8083", model.TCP, Refused, "", "it was refused, by an endpoint or by a firewall"},
+		{"10.96.0.1:53", model.UDP, ConnectionRefused, "192.0.2.1:5353", "the packet reached 192.0.2.1:5353, which refused it"},
+		{"192.0.2.1:8083", model.TCP, ConnectionRefused, "", "it was refused, by an endpoint or by a firewall"},
 		{"10.96.0.1:80", model.SCTP, Untried, "", "the proxy opens no SCTP connections"},
 	}
 	for _, tt := range tests {
@@ -91,10 +91,10 @@ func TestAttemptsThatTheProxyRelays(t *testing.T) {
 	}{
 		{"taken", []dataplane.Outcome{dataplane.Refused, dataplane.Accepted}, false, Answered, "as predicted"},
 		{"taken, and reset by the endpoint", []dataplane.Outcome{dataplane.Accepted}, true, Answered, "as predicted"},
-		{"refused", []dataplane.Outcome{dataplane.Refused}, true, Refused, "the packet reached 10.244.1.1:8080, which refused it"},
+		{"refused", []dataplane.Outcome{dataplane.Refused}, true, ConnectionRefused, "the packet reached 10.244.1.1:8080, which refused it"},
 		{"not answered", []dataplane.Outcome{dataplane.Unanswered}, true, Silent, "sent to 10.244.1.1:8080, and nothing came back"},
 		{"not answered yet", []dataplane.Outcome{dataplane.Unanswered}, false, Silent, "sent to 10.244.1.1:8080, and nothing came back"},
-		{"not tried", nil, true, Refused, "the proxy took the connection and ended it"},
+		{"not tried", nil, true, ConnectionRefused, "the proxy took the connection and ended it"},
 		{"not tried yet", nil, false, Silent, "has not tried an endpoint yet"},
 	}
 	for _, tt := range tests {

@@ -67,7 +67,6 @@ func (h *hearing) add(t tried) {
 	}
 }
 
-// expect adds a name of the client.
 func (h *hearing) expect(client netip.AddrPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

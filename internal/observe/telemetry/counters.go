@@ -30,7 +30,6 @@ func RegisterCounters(r Registry, all []dataplane.Metric, families []model.Famil
 	return nil
 }
 
-// counters collects the metrics of a dataplane.
 type counters struct {
 	metrics.BaseStableCollector
 	families []model.Family

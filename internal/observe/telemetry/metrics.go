@@ -46,9 +46,9 @@ type Metrics struct {
 	loopbackFailures, loopbackRejected, loopbackAccepted *metrics.CounterVec
 
 	// Our own.
-	frontends, problems, refused, advisories, verdict, connected, draining, ejected       *metrics.GaugeVec
-	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections *metrics.CounterVec
-	transactionElements, programming                                                      *metrics.HistogramVec
+	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected *metrics.GaugeVec
+	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections    *metrics.CounterVec
+	transactionElements, programming                                                         *metrics.HistogramVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
@@ -75,7 +75,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.syncDuration, m.lastSync, m.lastQueued, m.networkProgramming,
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
-		m.frontends, m.problems, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
+		m.frontends, m.problems, m.invalid, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
 		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections,
 	}
 }
@@ -126,7 +126,8 @@ func programmingBuckets() []float64 {
 func (m *Metrics) defineOwn() {
 	m.frontends = gauge("sluice_frontends", "Frontends by how far they are on their way into the kernel.", "status")
 	m.problems = gauge("sluice_objects_with_problems", "Objects that are partly ignored because of errors.")
-	m.refused = gauge("sluice_refused_manifests", "Mistakes for which manifests are refused.")
+	m.invalid = gauge("sluice_invalid_manifests", "Mistakes for which manifests are not used.")
+	m.refused = gauge("sluice_refused_manifests", "The name of sluice_invalid_manifests in earlier builds, for one release.")
 	m.verdict = gauge("sluice_proxy_verdict", "1 for what the proxy does: serving, serving-the-past, not-yet or not-serving.", "verdict")
 	m.advisories = gauge("sluice_advisories", "What the administrator of the node should fix, by subject.", "about")
 	m.connected = gauge("sluice_api_server_connected", "1 if the API server answers, 0 if it cannot be reached.")
@@ -147,7 +148,6 @@ func (m *Metrics) Draining(connections int) {
 	m.draining.WithLabelValues().Set(float64(connections))
 }
 
-// has reports whether there are numbers of a family.
 func (m *Metrics) has(f model.Family) bool { return slices.Contains(m.families, f) }
 
 // Answered counts an answer of the health server.
@@ -182,7 +182,6 @@ func (m *Metrics) Ejection() { m.ejections.WithLabelValues().Inc() }
 // labelProtocol is the label of the transport protocol.
 const labelProtocol = "protocol"
 
-// defineLoopback defines the metrics of node ports on loopback addresses.
 func (m *Metrics) defineLoopback() {
 	m.loopbackListeners = gauge("kubeproxy_nftables_localhost_nodeport_listeners", "Node ports that are listened on on loopback addresses.", labelFamily)
 	m.loopbackFailures = counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Tries to listen on a node port on a loopback address that failed.", labelFamily)

@@ -118,7 +118,6 @@ func (p *Problems) record() (more bool) {
 
 var actions = map[string]string{ReasonServiceNotProgrammed: actionProgram, ReasonPartlyIgnored: actionRead, ReasonEndpointsNotAnswering: actionProgram}
 
-// notes returns the notes on all objects with problems.
 func (p *Problems) notes() map[subject]string {
 	failures := p.Engine.Failures()
 	p.refused.Store(len(failures) > 0)

@@ -148,10 +148,8 @@ func (u *Updater) synced(at time.Time) {
 	}
 }
 
-// familySet is a set of families.
 type familySet map[model.Family]bool
 
-// familiesOf returns the families that a change concerns.
 func familiesOf(c *plan.Change) familySet {
 	out := familySet{}
 	if c.Settings != nil {
@@ -225,4 +223,72 @@ func (u *Updater) publishChanges(came engine.Events) {
 	m.endpointChanges.WithLabelValues().Add(float64(came.Slices))
 	m.serviceChangesPending.WithLabelValues().Set(float64(max(0, u.received.Services-u.programmed.Services)))
 	m.endpointChangesPending.WithLabelValues().Set(float64(max(0, u.received.Slices-u.programmed.Slices)))
+}
+
+// Refresh updates the metrics that are read from the engine. It is called before each
+// scrape.
+func (u *Updater) Refresh() {
+	status, problems, invalid := u.Engine.Status(), 0, 0
+	u.Engine.Inspect(func(v engine.View) { problems, invalid = len(v.Desired.Problems), len(v.Desired.Invalid) })
+	var advisories map[Topic]int
+	if u.Advisories != nil {
+		advisories = u.Advisories()
+	}
+	var word verdict.ProxyWord
+	if u.Verdict != nil {
+		word = u.Verdict()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.Metrics.setVerdict(word)
+	u.Metrics.problems.WithLabelValues().Set(float64(problems))
+	for _, metric := range []*metrics.GaugeVec{u.Metrics.invalid, u.Metrics.refused} {
+		metric.WithLabelValues().Set(float64(invalid))
+	}
+	u.Metrics.setAdvisories(advisories)
+	if u.Connected != nil {
+		connected := 0.0
+		if u.Connected() {
+			connected = 1
+		}
+		u.Metrics.connected.WithLabelValues().Set(connected)
+	}
+	for phase, count := range map[engine.Phase]int{
+		engine.Programmed: status.Programmed, engine.Pending: status.Pending, engine.Failed: status.Failed,
+	} {
+		u.Metrics.frontends.WithLabelValues(phase.String()).Set(float64(count))
+	}
+	if status.PendingSince.IsZero() {
+		u.synced(status.LastVerified)
+	}
+	u.countCommits(status)
+}
+
+func (u *Updater) countCommits(now engine.Summary) {
+	m, before := u.Metrics, u.counted
+	if now.Commits+now.FailedCommits < before.Commits+before.FailedCommits {
+		return // another scrape overtook this one
+	}
+	u.counted = now
+	add(m.commits, now.Reconciles-before.Reconciles, kindReconcile)
+	add(m.commits, (now.Commits-now.Reconciles)-(before.Commits-before.Reconciles), kindApply)
+	failures := now.FailedCommits - before.FailedCommits
+	add(m.commitFailures, failures)
+	for _, family := range m.families {
+		add(m.syncFailures, failures, family.String())
+	}
+}
+
+func add(c *metrics.CounterVec, by uint64, labels ...string) {
+	c.WithLabelValues(labels...).Add(float64(by))
+}
+
+func (m *Metrics) setVerdict(now verdict.ProxyWord) {
+	for _, word := range verdict.ProxyWords {
+		value := 0.0
+		if word == now {
+			value = 1
+		}
+		m.verdict.WithLabelValues(string(word)).Set(value)
+	}
 }

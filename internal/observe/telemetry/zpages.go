@@ -88,7 +88,6 @@ func zpageHeader(name string) string {
 	return component + " " + name + "\nFor people to read: the format may change at any time.\n\n"
 }
 
-// flagsPage serves the flags of the process.
 func (s *Server) flagsPage() http.Handler {
 	return zpage{
 		kind: "Flagz",
@@ -105,7 +104,6 @@ func (s *Server) flagsPage() http.Handler {
 	}
 }
 
-// flagValues hides the values of flags that are annotated as classified.
 func flagValues(flags *pflag.FlagSet) map[string]string {
 	out := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -117,7 +115,6 @@ func flagValues(flags *pflag.FlagSet) map[string]string {
 	return out
 }
 
-// statusPage serves the version and the uptime.
 func (s *Server) statusPage() http.Handler {
 	uptime := func() time.Duration { return max(0, s.Clock.Since(s.started)).Truncate(time.Second) }
 	return zpage{

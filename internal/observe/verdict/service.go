@@ -76,7 +76,6 @@ type finding struct {
 	remedy string
 }
 
-// client is the finding for a kind of client.
 func (f finding) client(from plan.Client) Client {
 	return Client{from.String(), f.word, f.cause, f.why, f.since, f.remedy}
 }
@@ -166,7 +165,7 @@ func clientText(from string) string {
 func (j *Judge) withoutFrontends(name model.Name) Service {
 	e := j.View.Evidence(name)
 	if e.Service == nil {
-		return Service{Word: Refused, Cause: ObjectRefused, Why: "the object is malformed"}
+		return Service{Word: Refused, Cause: InvalidObject, Why: "the object is malformed"}
 	}
 	if lost := e.Lost(); len(lost) > 0 {
 		return Service{Word: Refused, Cause: AddressTaken, Why: "Service " + lost[0].To.String() + " has its addresses"}
@@ -189,7 +188,6 @@ func (j *Judge) clients(from plan.Client, frontends []*plan.Frontend) (all findi
 	return all
 }
 
-// uses reports whether a kind of frontend is for a kind of client.
 func uses(from plan.Client, k plan.Kind) bool {
 	return (from == plan.OutsideClient) != (k == plan.ClusterIP)
 }
@@ -198,7 +196,7 @@ func uses(from plan.Client, k plan.Kind) bool {
 func (j *Judge) Packet(d *plan.Decision) Client {
 	f := j.frontend(d.Packet.From, d.Frontend)
 	switch {
-	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != KernelRefused:
+	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != ProgrammingFailed:
 		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
 	case d.Loopback: // by the proxy, whatever the kernel does
 		f = j.traffic(d.Packet.From, d.Frontend, d.Route, true)
@@ -211,7 +209,7 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if s, ok := j.Phase(f.Key); ok {
 		switch {
 		case s.Phase == engine.Failed:
-			return finding{word: NoAnswer, cause: KernelRefused, why: "the kernel refused the rules", since: s.Since}
+			return finding{word: NoAnswer, cause: ProgrammingFailed, why: "the kernel refused the rules", since: s.Since}
 		case s.Phase == engine.Pending:
 			return finding{word: Unknown, cause: NotProgrammed, why: "not in the kernel yet"}
 		}
@@ -384,7 +382,7 @@ func All(e engine.Inspector, judge func(engine.View) *Judge) map[model.Name]Serv
 	refused := map[model.Name]bool{}
 	e.Inspect(func(v engine.View) {
 		names = slices.Collect(maps.Keys(v.State.Services()))
-		for _, p := range v.Desired.Refused {
+		for _, p := range v.Desired.Invalid {
 			if name, ok := p.Object.Service(); ok && v.State.Service(name) == nil && !refused[name] {
 				refused[name] = true
 				names = append(names, name)

@@ -155,10 +155,10 @@ func TestVerdictsOnWhatIsNotInTheKernel(t *testing.T) {
 	e.Start()
 	first, failing, second := enginetest.Service("default/first", "10.96.0.1"), enginetest.Service("default/failing", "10.96.0.2"), enginetest.Service("default/second", "10.96.0.1")
 	e.Sync(first, failing, second, enginetest.Slice(first.Service, "10.244.1.1@node1"), enginetest.Slice(failing.Service, "10.244.1.1@node1"),
-		model.SetRefused{Problems: []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "bad"}, Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
+		model.SetInvalid{Problems: []model.Problem{{Object: model.Object{Kind: "Service", Namespace: "default", Name: "bad"}, Field: "spec.ports", Reason: "none", Remedy: "add one"}}})
 	all := judged(e, nil, nil)
 	for name, want := range map[string]verdict.Cause{
-		"first": "", "failing": verdict.KernelRefused, "second": verdict.AddressTaken, "bad": verdict.ObjectRefused,
+		"first": "", "failing": verdict.ProgrammingFailed, "second": verdict.AddressTaken, "bad": verdict.InvalidObject,
 	} {
 		got := all[model.Name{Namespace: "default", Name: name}]
 		if got.Cause != want || (got.Word == verdict.Works) != (want == "") {

@@ -72,18 +72,29 @@ type Cause string
 
 // The other causes.
 const (
-	ObjectRefused  Cause = "object-refused"  // the Service is malformed, and not used
-	AddressTaken   Cause = "address-taken"   // another Service has its addresses
-	NoPorts        Cause = "no-frontend"     // nothing of it can be connected to on this node
-	KernelRefused  Cause = "kernel-refused"  // the kernel does not take the rules
-	NotProgrammed  Cause = "not-programmed"  // the kernel does not have the rules yet
-	EndpointSilent Cause = "endpoint-silent" // an endpoint does not answer
-	EndpointResets Cause = "endpoint-resets" // nothing listens at an endpoint
+	InvalidObject     Cause = "invalid-object"     // the Service is malformed, and not used
+	AddressTaken      Cause = "address-taken"      // another Service has its addresses
+	NoPorts           Cause = "no-frontend"        // nothing of it can be connected to on this node
+	ProgrammingFailed Cause = "programming-failed" // the kernel does not take the rules
+	NotProgrammed     Cause = "not-programmed"     // the kernel does not have the rules yet
+	EndpointSilent    Cause = "endpoint-silent"    // an endpoint does not answer
+	EndpointResets    Cause = "endpoint-resets"    // nothing listens at an endpoint
 
 	ForwardingOff = Cause(nodeproblem.ForwardingOff)
 	Firewall      = Cause(nodeproblem.Firewall)
 	NoRoute       = Cause(nodeproblem.NoRoute)
 	ConntrackFull = Cause(nodeproblem.ConntrackFull)
 )
+
+// earlierNames are those of causes in JSON of earlier builds, for one release.
+var earlierNames = map[string]Cause{"object-refused": InvalidObject, "kernel-refused": ProgrammingFailed}
+
+// UnmarshalText also reads the names of earlier builds.
+func (c *Cause) UnmarshalText(text []byte) error {
+	if *c = earlierNames[string(text)]; *c == "" {
+		*c = Cause(text)
+	}
+	return nil
+}
 
 func causeOf(c plan.Cause) Cause { return Cause(c.String()) }

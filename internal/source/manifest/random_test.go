@@ -438,7 +438,7 @@ func TestRandomChangesAreNoticed(t *testing.T) {
 		f.eventually("the state of the directory", func() bool {
 			f.sink.mu.Lock()
 			defer f.sink.mu.Unlock()
-			return want.admits(f.sink.state, f.sink.state.Refused())
+			return want.admits(f.sink.state, f.sink.state.Invalid())
 		})
 	}
 }

@@ -232,7 +232,7 @@ func (s *Source) report(problems []Problem, sink model.Sink) {
 	if slices.Equal(s.problems, problems) {
 		return
 	}
-	sink.Update(model.SetRefused{Problems: Refused(problems)})
+	sink.Update(model.SetInvalid{Problems: Refused(problems)})
 	known := make(map[Problem]bool, len(s.problems))
 	for _, p := range s.problems {
 		known[p] = true

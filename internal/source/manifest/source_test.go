@@ -61,7 +61,7 @@ func (s *sink) updated() int {
 func (s *sink) refused() []model.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state.Refused()
+	return s.state.Invalid()
 }
 
 func (s *sink) isSynced() bool {
