@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"sluice/internal/answer/kubectl"
+	"sluice/internal/cli/kubectl"
 )
 
 func main() { os.Exit(kubectl.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

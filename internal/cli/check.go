@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
-	"sluice/internal/answer/check"
 	"sluice/internal/answer/output"
 	"sluice/internal/base/release"
+	"sluice/internal/cli/check"
 	"sluice/internal/config"
 	"sluice/internal/mode"
 	"sluice/internal/model"

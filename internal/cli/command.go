@@ -30,7 +30,6 @@ import (
 	"sluice/internal/proxy"
 )
 
-// options are the flags of the proxy.
 type options struct {
 	proxy.Options
 	version versionFlag

@@ -36,7 +36,6 @@ var flagGroups = []flagGroup{
 	{"Windows", []string{"network-name", "source-vip", "enable-dsr", "root-hnsendpoint-name", "forward-healthcheck-vip", "windows-service"}},
 }
 
-// groupOf returns the title of a flag's group.
 func groupOf(name string) string {
 	for _, g := range flagGroups {
 		if slices.ContainsFunc(g.flags, func(pattern string) bool {

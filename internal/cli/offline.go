@@ -49,7 +49,6 @@ func isOfTheProxy(f *pflag.Flag) bool {
 	return ok
 }
 
-// resolve resolves the flags.
 func (o *offline) resolve(emptyMode v1alpha1.ProxyMode) (*config.Settings, error) {
 	c, problems, err := o.flags.Load()
 	if err != nil {
@@ -124,7 +123,6 @@ func planManifests(path string, s *config.Settings, stderr io.Writer) (*planned,
 	return &planned{content, proxy.PlanAll(cfg, state)}, nil
 }
 
-// printLine prints a line for people.
 func printLine(w io.Writer, line string) {
 	_, _ = fmt.Fprintln(w, printable.Escape(line)) // there is nowhere to report an error
 }

@@ -30,6 +30,7 @@ import (
 	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/observe/telemetry"
 	"sluice/internal/plan"
+	"sluice/internal/source/host"
 )
 
 // kernel is the host setup of a proxy that programs the kernel.
@@ -113,7 +114,7 @@ func (k *kernel) assemble() []engine.Observer {
 	})
 	k.tracker = conntrack.New(conntrack.Options{
 		Logger: k.logger.WithName("conntrack"), Clock: k.clock, Engine: k.engine, OnPass: k.updater.OnPass,
-		ResetTCP: k.options.ResetRemovedEndpoints, Forwards: k.forwards(), Forget: k.forgetter(),
+		ResetTCP: k.options.ResetRemovedEndpoints, IsLocal: host.IsLocal, Forwards: k.forwards(), Forget: k.forgetter(),
 	})
 	k.iptablesWatcher, k.watcher = k.newIPTablesWatcher(), k.newWatcher()
 	observers := []engine.Observer{k.tracker, k.loopback}
@@ -156,7 +157,7 @@ func (k *kernel) newIPTablesWatcher() *coexist.Watcher {
 		return nil
 	}
 	return coexist.New(coexist.Options{
-		Logger: k.logger.WithName("coexist"), Clock: k.clock,
+		Logger: k.logger.WithName("coexist"), Clock: k.clock, Uses: leftovers.Uses,
 		Mark: func() (mark uint32) {
 			k.engine.Inspect(func(v engine.View) { mark = v.Desired.Settings.MasqueradeMark })
 			return mark

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sluice/internal/answer/check"
+	"sluice/internal/cli/check"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/process"
 	"sluice/test/lab"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/answer/check"
+	"sluice/internal/cli/check"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
 )

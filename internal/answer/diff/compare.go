@@ -262,7 +262,6 @@ func admittedText(f *plan.Frontend) string {
 	return "some sources"
 }
 
-// compareNode compares the settings of the node.
 func compareNode(old, new *plan.Desired) []Change {
 	a, b := &old.Settings, &new.Settings
 	var c changes

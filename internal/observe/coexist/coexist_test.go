@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sluice/internal/kernel/netns/netnstest"
+	"sluice/internal/mode/leftovers"
 )
 
 const mark = 1 << 14
@@ -37,6 +38,7 @@ func inEachVariant(t *testing.T, test func(*site)) {
 			t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 			s := &site{T: t, variant: variant, programs: []string{"iptables-" + variant, "ip6tables-" + variant}}
 			s.watcher = New(Options{
+				Uses:   leftovers.Uses,
 				Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return mark },
 				Period: func() time.Duration { return time.Hour },
 			})
@@ -165,7 +167,7 @@ func TestMarkChainIsWrittenOnlyIfWrong(t *testing.T) {
 func TestNativeTablesAreLeftAlone(t *testing.T) {
 	netnstest.Enter(t)
 	s := &site{T: t, variant: "nft"}
-	s.watcher = New(Options{Logger: logr.Discard(), Mark: func() uint32 { return mark }})
+	s.watcher = New(Options{Logger: logr.Discard(), Uses: leftovers.Uses, Mark: func() uint32 { return mark }})
 	s.run("nft", "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }")
 	s.run("nft", "add table ip filter; add chain ip filter forward { type filter hook forward priority 0; policy drop; }")
 	s.watcher.Keep(t.Context())

@@ -14,7 +14,6 @@ import (
 
 	"sluice/internal/kernel/iptables"
 	"sluice/internal/kernel/nft"
-	"sluice/internal/mode/leftovers"
 	"sluice/internal/model"
 )
 
@@ -25,6 +24,8 @@ type Options struct {
 	// Mark is the bit of the packet mark that requests masquerading; 0 while it is
 	// unknown.
 	Mark func() uint32
+	// Uses finds rules of others that lead into chains of a kube-proxy in iptables mode.
+	Uses func(context.Context, *nft.Conn) ([]iptables.Use, error)
 	// Period is the time between two checks.
 	Period func() time.Duration
 }
@@ -49,13 +50,13 @@ func (w *Watcher) Advisories() []model.Problem {
 }
 
 // Look checks for such rules.
-func (w *Watcher) Look(ctx context.Context) { w.look(ctx, survey) }
+func (w *Watcher) Look(ctx context.Context) { w.look(ctx, w.survey) }
 
 // Keep repairs KUBE-MARK-MASQ, and checks.
 func (w *Watcher) Keep(ctx context.Context) {
 	w.look(ctx, func(ctx context.Context, conn *nft.Conn) ([]model.Problem, error) {
 		kept, kerr := keepMark(ctx, conn, w.Logger, w.Mark())
-		found, err := survey(ctx, conn)
+		found, err := w.survey(ctx, conn)
 		return append(found, kept...), errors.Join(err, kerr)
 	})
 }
@@ -122,8 +123,8 @@ func withConn(ctx context.Context, f func(context.Context, *nft.Conn) ([]model.P
 }
 
 // survey finds rules that lead into chains that are no longer updated.
-func survey(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
-	uses, err := leftovers.Uses(ctx, conn)
+func (w *Watcher) survey(ctx context.Context, conn *nft.Conn) (found []model.Problem, err error) {
+	uses, err := w.Uses(ctx, conn)
 	for _, u := range uses {
 		found = append(found, staleChain(u))
 	}

@@ -19,7 +19,6 @@ func (f *flow) unanswered() bool {
 	return f.Protocol == model.TCP && f.State == ctnetlink.TCPSynSent && !f.Replied
 }
 
-// key returns the key of a frontend on the address that the client sends to.
 func (f *flow) key() plan.Key {
 	return plan.Key{Addr: f.To.Addr(), Port: f.To.Port(), Protocol: f.Protocol}
 }
@@ -50,7 +49,6 @@ func (k kind) protocol() model.Protocol {
 	return model.TCP
 }
 
-// includes reports whether an entry is of the kind.
 func (k kind) includes(f *flow) bool {
 	return k == anyKind || f.Protocol == k.protocol() && (k != unansweredTCP || f.unanswered())
 }

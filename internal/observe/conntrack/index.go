@@ -29,7 +29,6 @@ type index struct {
 	former        []plan.Settings
 }
 
-// newIndex returns an empty index.
 func newIndex(local func(netip.Addr) bool) *index {
 	x := &index{refused: map[plan.Key]struct{}{}, local: local, forwards: func(netip.AddrPort) bool { return false }}
 	x.forget()
@@ -49,7 +48,6 @@ func (x *index) rangesOf(f *flow) []plan.Key {
 	return nil
 }
 
-// empty reports whether no entry can be stale.
 func (x *index) empty() bool { return x.frontends == 0 && len(x.retired) == 0 }
 
 // stale reports whether an entry must be deleted, given the frontends that are programmed. One of

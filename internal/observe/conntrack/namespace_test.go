@@ -14,6 +14,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/conntrack/conntracktest"
 	"sluice/internal/plan"
+	"sluice/internal/source/host"
 )
 
 // namespace is a network namespace of a test's own, with a connection tracking
@@ -102,7 +103,7 @@ type counted struct {
 // reconciler runs one in the namespace, until the test ends.
 func (n *namespace) reconciler(o Options) *counted {
 	n.t.Helper()
-	o.Logger, o.NetNS = logr.Discard(), n.FD()
+	o.Logger, o.NetNS, o.IsLocal = logr.Discard(), n.FD(), host.IsLocal
 	r := &counted{}
 	o.Engine, o.OnPass = &r.engine, r.count
 	r.Reconciler = New(o)

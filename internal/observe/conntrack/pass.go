@@ -31,7 +31,7 @@ type Pass struct {
 
 // pass sweeps the table once.
 func (r *Reconciler) pass(ctx context.Context) {
-	start := r.clock.Now()
+	start := r.Clock.Now()
 	spared := 0
 	r.locals = locals{known: map[netip.Addr]bool{}}
 	judge := r.judge()
@@ -45,9 +45,9 @@ func (r *Reconciler) pass(ctx context.Context) {
 	if err == nil {
 		err = r.locals.err
 	}
-	end := r.clock.Now()
+	end := r.Clock.Now()
 	took := end.Sub(start)
-	r.onPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
+	r.OnPass(Pass{took, t.seen, t.deleted, t.deletedIPv6, err})
 	if t.provokeErr != nil {
 		r.logOnce(t.provokeErr, "Idle clients do not notice that their connections are reset", remedyNetRaw)
 	}
@@ -64,9 +64,9 @@ func (r *Reconciler) pass(ctx context.Context) {
 	if spared > 0 {
 		r.lookAgain()
 	}
-	log := r.log.V(4)
+	log := r.Logger.V(4)
 	if t.deleted > 0 {
-		log = r.log.V(2)
+		log = r.Logger.V(2)
 	}
 	log.Info("Swept the connection tracking table", "seen", t.seen, "deleted", t.deleted, "duration", took)
 }
@@ -100,7 +100,7 @@ func (r *Reconciler) logOnce(err error, what, remedy string) {
 		return
 	}
 	r.lastLogged = text
-	r.log.Error(err, what, "remedy", remedy)
+	r.Logger.Error(err, what, "remedy", remedy)
 }
 
 // judge returns what reports whether a flow disagrees with what is programmed, and whether it agrees with
@@ -118,9 +118,9 @@ func (r *Reconciler) judge() func(*flow) (stale, planned bool) {
 	}
 	return func(next *flow) (bool, bool) {
 		f, planned = next, false
-		r.engine.Inspect(look)
+		r.Engine.Inspect(look)
 		if r.locals.ask(r.isLocal) {
-			r.engine.Inspect(look)
+			r.Engine.Inspect(look)
 		}
 		return stale, planned
 	}
@@ -129,7 +129,7 @@ func (r *Reconciler) judge() func(*flow) (stale, planned bool) {
 // programmed returns the frontends that the kernel has, as far as a flow can meet them: those that are
 // desired, unless one of them waits or was refused.
 func (r *Reconciler) programmed(f *flow, desired *plan.Desired) map[plan.Key]*plan.Frontend {
-	if len(r.index.refused) == 0 && r.engine.Settled() { // as usual
+	if len(r.index.refused) == 0 && r.Engine.Settled() { // as usual
 		return desired.Frontends
 	}
 	keys := append([]plan.Key{f.key(), f.nodePortKey()}, r.index.rangesOf(f)...)
@@ -152,14 +152,14 @@ func (r *Reconciler) programmed(f *flow, desired *plan.Desired) map[plan.Key]*pl
 // differs reports whether the kernel may have something else at a key than what is desired.
 func (r *Reconciler) differs(key plan.Key) bool {
 	_, refused := r.index.refused[key]
-	_, unsettled := r.engine.Unsettled(key)
+	_, unsettled := r.Engine.Unsettled(key)
 	return refused || unsettled
 }
 
 // had returns what the kernel has instead, nil if that is not known, and whether it has anything.
 func (r *Reconciler) had(key plan.Key) (f *plan.Frontend, found bool) {
 	_, refused := r.index.refused[key]
-	if s, _ := r.engine.Unsettled(key); !refused && s.Phase == engine.Pending {
+	if s, _ := r.Engine.Unsettled(key); !refused && s.Phase == engine.Pending {
 		return s.Before, s.Before != nil
 	}
 	return nil, true
@@ -201,7 +201,7 @@ func (r *Reconciler) lookAgain() {
 
 // fail schedules a retry of the pass. What is due stays due.
 func (r *Reconciler) fail(now time.Time, err error) {
-	r.tries.Log(r.log, err, now, "sweep the connection tracking table", "")
+	r.tries.Log(r.Logger, err, now, "sweep the connection tracking table", "")
 	if at := r.tries.Next(); at.After(r.notBefore) {
 		r.notBefore = at
 	}

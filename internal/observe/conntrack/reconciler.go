@@ -43,11 +43,14 @@ type Options struct {
 	// Engine gives access to the latest plan, and to what of it is not committed yet.
 	Engine Engine
 
-	// OnPass is called after each pass; may be nil.
+	// OnPass is called after each pass.
 	OnPass func(Pass)
 
 	// ResetTCP resets TCP connections to removed endpoints.
 	ResetTCP bool
+
+	// IsLocal asks the routing table whether an address is local, in the network namespace of the thread.
+	IsLocal func(netip.Addr) (bool, error)
 
 	// Forwards reports whether connections are led to an address to be forwarded by the
 	// proxy; nil if none are.
@@ -64,10 +67,7 @@ type Options struct {
 
 // Reconciler deletes stale entries from the connection tracking table.
 type Reconciler struct {
-	log    logr.Logger
-	clock  clock.Clock
-	engine Engine
-	onPass func(Pass)
+	Options
 	tracks kinds
 	// sweep deletes stale entries of some kinds; a field for tests.
 	sweep func(context.Context, kinds, func(*flow) bool) (sweepResult, error)
@@ -92,19 +92,13 @@ type Reconciler struct {
 // New returns a Reconciler that is idle until Run.
 func New(o Options) *Reconciler {
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
-	if o.OnPass == nil {
-		o.OnPass = func(Pass) {}
-	}
 	tracks := kinds{allUDP, unansweredTCP}
 	if o.ResetTCP {
 		tracks = tracks.with(allTCP)
 	}
-	t := table{netns: o.NetNS, forget: o.Forget}
+	t := table{netns: o.NetNS, forget: o.Forget, local: o.IsLocal}
 	r := &Reconciler{
-		log:      o.Logger,
-		clock:    o.Clock,
-		engine:   o.Engine,
-		onPass:   o.OnPass,
+		Options:  o,
 		tracks:   tracks,
 		sweep:    t.sweep,
 		tcpLoose: t.tcpLoose,
@@ -149,7 +143,7 @@ func (r *Reconciler) wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	case <-r.pending.Signal:
-		return r.sleep(ctx, r.notBefore.Sub(r.clock.Now()))
+		return r.sleep(ctx, r.notBefore.Sub(r.Clock.Now()))
 	}
 }
 
@@ -157,7 +151,7 @@ func (r *Reconciler) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	timer := r.clock.NewTimer(d)
+	timer := r.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -404,7 +404,7 @@ func TestFailedPassIsRetriedAndLoggedOnce(t *testing.T) {
 		b.table.failing.Store(true)
 		b.table.takes = time.Millisecond
 		var passes []Pass
-		b.onPass = func(p Pass) { passes = append(passes, p); b.count(p) }
+		b.OnPass = func(p Pass) { passes = append(passes, p); b.count(p) }
 		b.set(frontend(web, now))
 		elapse(time.Second)
 		b.apply(&plan.Change{Removed: []plan.Key{udp("10.96.0.2:53")}})

@@ -85,7 +85,7 @@ func TestOnlyStaleEntriesAreDeleted(t *testing.T) {
 	n := newNamespace(t)
 	r := n.reconciler(Options{})
 	var last Pass // the last; commit waits for it
-	r.onPass = func(p Pass) { last = p; r.count(p) }
+	r.OnPass = func(p Pass) { last = p; r.count(p) }
 	commit(t, r, &plan.Change{Set: []*plan.Frontend{frontend("10.96.0.3:53", "10.244.1.1:5353")}})
 	n.create(append(stale, kept...)...)
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/answer/check"
+	"sluice/internal/cli/check"
 	"sluice/test/lab"
 )
 

@@ -90,7 +90,6 @@ Exit codes: 0 if all is well, 1 if not, 2 if a node gives no answer.`,
 
 const systemNamespace = "kube-system"
 
-// find connects and finds the pods to ask.
 func (p *plugin) find(ctx context.Context) (*cluster, []pod, error) {
 	c, err := p.access.connect()
 	if err != nil {
@@ -166,7 +165,6 @@ func (a *asker[Query, Reply]) ask(
 	return write(a.plugin, a.out, answers, one, several)
 }
 
-// write writes the answers of nodes.
 func write[Reply any](
 	p *plugin, w io.Writer, answers []*answer[Reply],
 	one func(io.Writer, *Reply) error, several func(io.Writer, []*answer[Reply]) error,
@@ -429,7 +427,6 @@ func (p *plugin) newEvents() *cobra.Command {
 	})
 }
 
-// nodeEvent is an event of a node.
 type nodeEvent struct {
 	Node string `json:"node"`
 	history.Event

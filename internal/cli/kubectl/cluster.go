@@ -67,7 +67,6 @@ func (a *access) connect() (*cluster, error) {
 	return &cluster{config: config, core: core, discovery: discovery, namespace: a.namespace, selectors: a.chosen()}, nil
 }
 
-// pod is a pod of the proxy.
 type pod struct{ node, name, container, command string }
 
 // pods returns the running pods of the proxy by node, those of one node if it is named.

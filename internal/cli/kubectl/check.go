@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"sluice/internal/answer/check"
 	"sluice/internal/base/printable"
+	"sluice/internal/cli/check"
 )
 
 const (
@@ -205,7 +205,6 @@ func progressOf(p *corev1.Pod) (code int, state string, err error) {
 	return 0, state, nil
 }
 
-// pod returns the pod that checks the node.
 func (c *checkCommand) pod(ctx context.Context, cluster *cluster) (*corev1.Pod, error) {
 	if _, err := cluster.core.Nodes().Get(ctx, c.node, metav1.GetOptions{}); err != nil {
 		return nil, fmt.Errorf("find node %s: %w", c.node, err)
@@ -296,7 +295,6 @@ func (c *checkCommand) configuration(ctx context.Context, cluster *cluster) (str
 	return "", nil
 }
 
-// findImage returns the image to run.
 func (c *checkCommand) findImage(ctx context.Context, cluster *cluster) (string, error) {
 	if c.image != "" {
 		return c.image, nil
@@ -313,7 +311,6 @@ func (c *checkCommand) findImage(ctx context.Context, cluster *cluster) (string,
 	return "", errors.New("there is no pod of Sluice whose image could be taken: set --image to an image that the node can get")
 }
 
-// findAccount returns the service account to use.
 func (c *checkCommand) findAccount(ctx context.Context, cluster *cluster) (string, error) {
 	if c.account != "" {
 		return c.account, nil

@@ -132,7 +132,7 @@ func (r *Report) reportOthers(ctx context.Context, found *inventory, s *config.S
 		return
 	}
 	w := coexist.New(coexist.Options{
-		Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return 0 },
+		Logger: logr.Discard(), Clock: clock.RealClock{}, Mark: func() uint32 { return 0 }, Uses: leftovers.Uses,
 		Period: func() time.Duration { return time.Hour },
 	})
 	w.Look(ctx)
@@ -224,7 +224,6 @@ func (r *Report) program(ctx context.Context, o *Options, netns int, desired *pl
 	}
 }
 
-// localnet returns the interfaces with route_localnet.
 func localnet() []string {
 	interfaces, err := sysctl.RouteLocalnet(sysctl.Options{Logger: logr.Discard()})
 	if err != nil {

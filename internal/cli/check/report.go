@@ -58,7 +58,6 @@ func (r *Report) add(l Level, subject, remedy, format string, args ...any) {
 	}
 }
 
-// addAll adds problems as findings.
 func (r *Report) addAll(l Level, problems []model.Problem) {
 	for _, p := range problems {
 		r.add(l, p.Object.String(), p.Remedy, "%s", p.What())
