@@ -94,6 +94,20 @@ type Description struct {
 	Remembered []Remembered
 }
 
+// Plan sets the endpoints to those of the plan, for modes in which the proxy itself connects to them.
+func (d *Description) Plan(f *plan.Frontend) {
+	of := func(r *plan.Route) (some []netip.AddrPort, size int) {
+		for _, e := range r.Endpoints[:min(len(r.Endpoints), MaxDescribed)] {
+			some = append(some, e.AddrPort)
+		}
+		return some, len(r.Endpoints)
+	}
+	d.Route, d.RouteSize = of(&f.Route)
+	if f.Outside != nil {
+		d.Outside, d.OutsideSize = of(f.Outside)
+	}
+}
+
 // Remembered is an endpoint that a client has affinity to, and when that
 // expires.
 type Remembered struct {

@@ -115,7 +115,6 @@ func (d *Dataplane) Disturbed() <-chan struct{} { return d.disturbed }
 // that is seldom.
 func (d *Dataplane) OnProgress(report func(dataplane.Progress)) { d.progress = report }
 
-// locked calls f under the lock.
 func (d *Dataplane) locked(f func()) { d.commits.Locked(f) }
 
 // With nft a portion of this size takes about as long as starting iptables-restore, up to some times that

@@ -80,7 +80,6 @@ const (
 	treeCount
 )
 
-// table is the table that a tree is in.
 func (n treeName) table() string {
 	if n <= hairpinTree {
 		return nat

@@ -16,7 +16,7 @@
 // commit.program puts them into the ruleset (ruleset.go) as groups (group.go), whose
 // entries are in trees (tree.go) and whose pools and routings may have chains of their
 // own, and calls commit.settle. commit.flush (write.go) has ruleset.layout write the
-// texts of the chains that changed (chaintext.go), table.input (table.go) compares
+// texts of the chains that changed, table.input (table.go) compares
 // them with the mirror, and commit.restore runs iptables-restore and updates the
 // mirror. What is refused is traced to its frontends by commit.attribute, or found by
 // commit.bisect, and left out. Dataplane.Reconcile (reconcile.go) lists the tables,

@@ -149,7 +149,6 @@ func (e *portFirewall) writeChain(out chainTexts) {
 	text.add(rule{comment: idOf(e.f).String() + " admits certain sources only", target: "-j DROP"})
 }
 
-// match matches the packets to a frontend.
 func match(f *plan.Frontend) rule {
 	r := rule{protocol: protocolName(f.Protocol), port: f.Key.Port, last: f.Key.Port}
 	if !f.NodePort() {
@@ -158,7 +157,6 @@ func match(f *plan.Frontend) rule {
 	return r
 }
 
-// commentOf is the comment in rules of a frontend.
 func commentOf(f *plan.Frontend) string {
 	kind := [...]string{
 		plan.ClusterIP:      " cluster IP",

@@ -23,7 +23,6 @@ type condition struct {
 	node   bool // the node itself
 }
 
-// on adds the condition to a rule.
 func (c condition) on(r rule) rule {
 	switch {
 	case c.in != "":
@@ -36,7 +35,6 @@ func (c condition) on(r rule) rule {
 	return r
 }
 
-// pods are the conditions of which pods meet one.
 func (env *environment) pods() []condition {
 	d := &env.detector
 	switch {
@@ -129,5 +127,4 @@ func protocolName(p model.Protocol) string {
 	return "tcp"
 }
 
-// single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -25,12 +25,10 @@ func newFamilyState(family model.Family, features iptables.Features) *familyStat
 	return s
 }
 
-// ofFamily yields the frontends of a family.
 func ofFamily(family model.Family, frontends []*plan.Frontend) iter.Seq[*plan.Frontend] {
 	return dataplane.OfFamily(family, (*plan.Frontend).Family, slices.Values(frontends))
 }
 
-// affected counts the frontends that a change concerns.
 func (s *familyState) affected(set []*plan.Frontend, change *plan.Change) int {
 	n := dataplane.Count(ofFamily(s.family, set)) +
 		dataplane.Count(dataplane.OfFamily(s.family, plan.Key.Family, slices.Values(change.Removed)))

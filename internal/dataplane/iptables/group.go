@@ -53,7 +53,6 @@ func newGroup(id portID, frontends []*plan.Frontend, env *environment) *group {
 	return g
 }
 
-// routing finds or adds the routing of a frontend.
 func (g *group) routing(f *plan.Frontend, env *environment) *routing {
 	route := g.pool(f.Route.Endpoints, f, env)
 	var outside *pool
@@ -73,7 +72,6 @@ func (g *group) routing(f *plan.Frontend, env *environment) *routing {
 	return rt
 }
 
-// pool finds or adds the pool with these endpoints.
 func (g *group) pool(endpoints []plan.Endpoint, f *plan.Frontend, env *environment) *pool {
 	i := slices.IndexFunc(g.pools, func(p *pool) bool {
 		return p.affinity == f.Affinity && samePool(p.endpoints, endpoints)
@@ -126,7 +124,6 @@ func (g *group) makeChains() {
 	}
 }
 
-// addEntries adds the entries of a frontend.
 func (g *group) addEntries(f *plan.Frontend, rt *routing, env *environment) {
 	key, natTree, filterTree := treesOf(f)
 	add := func(tree treeName, w writer) {

@@ -35,7 +35,6 @@ var hooks = []hook{
 // text is the rule without its -A.
 func (h *hook) text() string { return h.from + string(h.rule.appendTo(nil)) }
 
-// hooksOf are those of a table.
 func hooksOf(table string) []hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h hook) bool { return h.table != table })
 }

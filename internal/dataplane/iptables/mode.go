@@ -116,7 +116,6 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) error {
 	return errors.Join(errs...)
 }
 
-// inUse reports whether a dataplane has chains in a variant of iptables.
 func inUse(running dataplane.Dataplane, v iptables.Variant) bool {
 	d, ok := running.(*Dataplane)
 	return ok && (d.Variant() == v || d.Variant() == iptables.AutoVariant)

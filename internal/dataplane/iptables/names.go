@@ -82,7 +82,6 @@ const (
 
 var base32Text = base32.StdEncoding
 
-// hashed returns a name of a prefix and a hash of the parts.
 func hashed(prefix string, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {

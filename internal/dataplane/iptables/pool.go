@@ -33,7 +33,6 @@ func entryOf(e plan.Endpoint) endpoint { return endpoint{e.AddrPort, max(1, int(
 func (endpoint) weight() int  { return 1 }
 func (e endpoint) share() int { return e.chances }
 
-// rules is how many rules the endpoints need.
 func (p *pool) rules() int {
 	if p.affinity > 0 {
 		return 2 * len(p.endpoints)

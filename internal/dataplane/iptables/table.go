@@ -46,7 +46,6 @@ func (t *table) take(l *iptables.Listing) {
 	t.missing, t.removing = hooksToMend(t.Name, l.Builtin)
 }
 
-// matches reports whether a listing agrees with the mirror.
 func (t *table) matches(l *iptables.Listing) bool {
 	ours := 0
 	for name, listed := range l.Chains {
@@ -62,7 +61,6 @@ func (t *table) matches(l *iptables.Listing) bool {
 	return ours == len(t.mirror) && len(missing) == 0
 }
 
-// same reports whether a chain is listed as it was written.
 func (t *table) same(written, listed iptables.Fingerprint) bool {
 	return written == listed || t.forms[written] == listed && listed.Rules == written.Rules
 }

@@ -18,20 +18,16 @@ type treeKey string
 // protocolBits is the length of the protocol, which follows the address.
 const protocolBits = 8
 
-// addressKey is a key in a tree of addresses.
 func addressKey(a netip.Addr) treeKey { return treeKey(a.AsSlice()) }
 
-// portKey is a key in a tree of ports.
 func portKey(p model.Protocol, port uint16) treeKey {
 	return treeKey([]byte{byte(p), byte(port >> 8), byte(port)})
 }
 
-// serviceKey is a key in a tree of addresses with ports.
 func serviceKey(a netip.Addr, p model.Protocol, port uint16) treeKey {
 	return addressKey(a) + portKey(p, port)
 }
 
-// endpointKey is a key in a tree of endpoints.
 func endpointKey(e netip.AddrPort) treeKey {
 	var room [16 + 2]byte // a pool has very many
 	b := room[:0]

@@ -69,6 +69,14 @@ func (c *commit) serve(k plan.Key, f *plan.Frontend, at []netip.Addr, late bool)
 	}
 }
 
+// addressesOf returns the addresses that a frontend answers on.
+func addressesOf(k plan.Key, s *plan.Settings) []netip.Addr {
+	if !k.NodePort() {
+		return []netip.Addr{k.Addr}
+	}
+	return s.NodePortAddrs(k.Family())
+}
+
 // configure takes over settings. Node ports have a server for each address.
 func (c *commit) configure(s plan.Settings) {
 	old := c.d.settings
@@ -330,7 +338,9 @@ func (d *Dataplane) setServers(servers map[ipvs.Key]*server) {
 
 // addServer adds a server, whose address is led to the node from the next commit on.
 func (d *Dataplane) addServer(s *server) {
-	d.commits.Locked(func() { d.servers[s.Key] = s })
+	d.commits.Lock()
+	d.servers[s.Key] = s
+	d.commits.Unlock()
 	d.holders[s.Addr]++
 }
 
@@ -357,7 +367,6 @@ func (d *Dataplane) routeTo(ip netip.Addr) (p netip.Prefix, needed bool) {
 	return netip.PrefixFrom(ip, ip.BitLen()), true
 }
 
-// serverIn reports whether a server has an address in a prefix.
 func (d *Dataplane) serverIn(p netip.Prefix) bool {
 	if p.IsSingleIP() {
 		return d.holders[p.Addr()] > 0

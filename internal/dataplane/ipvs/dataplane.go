@@ -7,18 +7,21 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 
 	"sluice/internal/base/notify"
+	"sluice/internal/base/printable"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/ipvs/leftover"
 	"sluice/internal/dataplane/nftables"
 	"sluice/internal/kernel/ipvs"
 	"sluice/internal/kernel/localroute"
 	"sluice/internal/kernel/netns"
+	"sluice/internal/kernel/sysctl"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 )
@@ -325,7 +328,6 @@ const (
 	watchInterval = time.Second
 )
 
-// every calls f until ctx is done.
 func every(ctx context.Context, interval time.Duration, f func()) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -335,6 +337,75 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 			return
 		case <-ticker.C:
 			f()
+		}
+	}
+}
+
+// Describe reads the elements of one frontend from the table, and its virtual service.
+func (d *Dataplane) Describe(ctx context.Context, at dataplane.Destination, client netip.Addr) (dataplane.Description, error) {
+	out, err := d.Dataplane.Describe(ctx, at, client)
+	if err != nil {
+		return out, err
+	}
+	k := keyFor(at.Key, at.IP)
+	service, there, err := d.reader.Service(ctx, k)
+	if err != nil || !there || !leftover.Owned(service) {
+		return out, err
+	}
+	destinations, err := d.reader.Destinations(ctx, k)
+	if err != nil {
+		return out, err
+	}
+	slices.SortFunc(destinations, compareDestinations)
+	var text []string
+	for _, dest := range destinations {
+		if dest.Weight > 0 {
+			out.RouteSize++
+			if len(out.Route) < dataplane.MaxDescribed {
+				out.Route = append(out.Route, dest.AddrPort)
+			}
+		}
+		if len(text) < dataplane.MaxDescribed {
+			text = append(text, fmt.Sprintf("%s weight %d, %s", dest.AddrPort, dest.Weight, printable.Count(dest.Connections(), "connection")))
+		}
+	}
+	out.Objects = append(out.Objects, dataplane.Object{
+		Where: "IPVS, virtual service " + k.String(),
+		What:  "scheduler " + service.Scheduler + "; " + strings.Join(text, "; "),
+	})
+	return out, nil
+}
+
+// sysctls are those of the network namespace that the mode needs.
+var sysctls = []sysctl.Setting{
+	// Connections through IPVS are masqueraded and found by conntrack like all others.
+	{File: "proc/sys/net/ipv4/vs/conntrack", Value: 1},
+	// A connection whose destination was deleted ends, instead of waiting for it.
+	{File: "proc/sys/net/ipv4/vs/expire_nodest_conn", Value: 1},
+	// A client does not stay at a destination of weight 0 because of persistence, which
+	// upstream's virtual services have.
+	{File: "proc/sys/net/ipv4/vs/expire_quiescent_template", Value: 1},
+	// Replies of pods are forwarded.
+	{File: "proc/sys/net/ipv4/ip_forward", Value: 1},
+}
+
+// strictARP answers ARP requests for an address only on the interface that has it, and
+// asks in the name of the best address.
+var strictARP = []sysctl.Setting{
+	{File: "proc/sys/net/ipv4/conf/all/arp_ignore", Value: 1},
+	{File: "proc/sys/net/ipv4/conf/all/arp_announce", Value: 2},
+}
+
+// tune sets the sysctls. A failure is logged, and no reason not to serve: an
+// administrator may have set them.
+func tune(logger logr.Logger, strict bool) {
+	settings := sysctls
+	if strict {
+		settings = append(settings[:len(settings):len(settings)], strictARP...)
+	}
+	for _, s := range settings {
+		if err := sysctl.Set(sysctl.Options{Logger: logger}, s); err != nil {
+			logger.Info("A setting of the kernel that this mode needs stays as it is", "reason", err.Error())
 		}
 	}
 }

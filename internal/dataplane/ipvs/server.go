@@ -63,13 +63,11 @@ func flagsFor(scheduler string) ipvs.Flags {
 	return 0
 }
 
-// wanted returns the service that a server should be.
 func (s *server) wanted() ipvs.Service {
 	scheduler := schedulerFor(&s.frontend.Route)
 	return ipvs.Service{Key: s.Key, Scheduler: scheduler, Flags: flagsFor(scheduler), Timeout: leftover.OwnerTimeout}
 }
 
-// serves reports whether the server gets new connections.
 func (s *server) serves() bool { return s.frontend != nil && scheduled(s.frontend) }
 
 // pool returns the destinations that get new connections.
@@ -204,12 +202,4 @@ func (s *server) drained(b *ipvs.Batch, now []ipvs.Destination) (draining bool) 
 		return true
 	})
 	return draining
-}
-
-// addressesOf returns the addresses that a frontend answers on.
-func addressesOf(k plan.Key, s *plan.Settings) []netip.Addr {
-	if !k.NodePort() {
-		return []netip.Addr{k.Addr}
-	}
-	return s.NodePortAddrs(k.Family())
 }

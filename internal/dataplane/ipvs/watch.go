@@ -101,7 +101,6 @@ func (d *Dataplane) compareSome(ctx context.Context) (same bool, err error) {
 	return true, nil
 }
 
-// nextWatched returns the keys of the next servers to compare.
 func (d *Dataplane) nextWatched() []ipvs.Key {
 	if len(d.watchQueue) == 0 {
 		d.watchQueue = slices.Collect(maps.Keys(d.servers))

@@ -166,7 +166,6 @@ func (s share) who(e excess) string {
 	return "all together"
 }
 
-// give returns a share.
 func (b *Budget) give(s share) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -236,7 +235,6 @@ func (b *Budget) touch(s *session) {
 	}
 }
 
-// leave returns the share of a flow.
 func (b *Budget) leave(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

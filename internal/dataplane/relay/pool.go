@@ -32,7 +32,6 @@ type Balancer struct {
 	pools    map[*Pool]struct{}
 }
 
-// affinityEntry is the endpoint of a client.
 type affinityEntry struct {
 	client   netip.Addr
 	endpoint netip.AddrPort
@@ -144,7 +143,6 @@ func (p *Pool) begin(u user, endpoint netip.AddrPort) bool {
 	return p.serves(endpoint)
 }
 
-// end removes a user.
 func (p *Pool) end(u user) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +188,6 @@ func (p *Pool) candidates(client netip.Addr) []netip.AddrPort {
 	return out
 }
 
-// choose returns the slot of a client that has no affinity.
 func (p *Pool) choose(client netip.Addr) int {
 	switch p.route.Algorithm {
 	case model.RoundRobin:
@@ -253,7 +250,6 @@ func (b *Balancer) remember(entry affinityEntry) {
 	b.clients[entry.client] = b.byAge.PushBack(entry)
 }
 
-// refused records that an endpoint refused a client.
 func (p *Pool) refused(client netip.Addr, endpoint netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

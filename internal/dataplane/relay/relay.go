@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -274,3 +275,37 @@ func (t *listenBackoff) wait(err error, closed <-chan struct{}) {
 
 // reset ends a series of errors.
 func (t *listenBackoff) reset() { t.pause = 0 }
+
+// origin is where a connection to an endpoint comes from.
+type origin struct {
+	client netip.Addr
+	// hops is how many routers and relays it may pass, 0 for as many as others.
+	hops int
+}
+
+// maxHops is how many a client may have left: the usual number.
+const maxHops = 64
+
+// next takes a hop off those that a client had left, as a router does, so that a ring of
+// Services whose endpoints are addresses of each other ends. It reports whether one is left;
+// 0 is a number that is not known, and stays.
+func next(hops int) (left int, ok bool) {
+	if hops == 0 {
+		return 0, true
+	}
+	left = min(hops, maxHops) - 1
+	return left, left > 0
+}
+
+// Remedy returns what an administrator can do about a failure to listen on a node port.
+func Remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "end the program that uses the port (ss -lntup shows it), or give the Service another nodePort"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "give the address to an interface, or leave it out of --nodeport-addresses"
+	case errors.Is(err, syscall.EACCES):
+		return "give the Service a nodePort of 1024 or more, or the proxy CAP_NET_BIND_SERVICE"
+	}
+	return "none needed if it passes: it is tried again"
+}

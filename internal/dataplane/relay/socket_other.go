@@ -26,11 +26,9 @@ func (s *server) listenConfig(bool) *net.ListenConfig {
 // dialer returns one that leaves sockets as they are.
 func (origin) dialer(model.Protocol, netip.AddrPort) net.Dialer { return net.Dialer{} }
 
-// hopsOf and hopsIn do not know.
 func hopsOf(*net.TCPConn) int { return 0 }
 func hopsIn([]byte) int       { return 0 }
 
-// over is not known.
 func over(*net.TCPConn) bool { return false }
 
 // mute and unmute do nothing: a client is answered, and then reset for want of an

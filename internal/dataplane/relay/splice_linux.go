@@ -77,7 +77,6 @@ func takePipe() (*pipe, error) {
 	return &pipe{fds[0], fds[1]}, nil
 }
 
-// release returns an empty pipe.
 func (p *pipe) release() {
 	select {
 	case pipes <- p:

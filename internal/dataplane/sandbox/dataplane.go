@@ -199,18 +199,8 @@ func (d *Dataplane) Describe(_ context.Context, at dataplane.Destination, _ neti
 		out.Objects = append(out.Objects, dataplane.Object{Where: where, What: what})
 	}
 	out.Present = out.Present || !f.HasEndpoints() // nothing listens then
-	out.Route, out.RouteSize = endpoints(&f.Route)
-	if f.Outside != nil {
-		out.Outside, out.OutsideSize = endpoints(f.Outside)
-	}
+	out.Plan(f)
 	return out, nil
-}
-
-func endpoints(r *plan.Route) (some []netip.AddrPort, all int) {
-	for _, e := range r.Endpoints[:min(len(r.Endpoints), dataplane.MaxDescribed)] {
-		some = append(some, e.AddrPort)
-	}
-	return some, len(r.Endpoints)
 }
 
 // Traffic implements dataplane.TrafficReader. Connections that no endpoint took are

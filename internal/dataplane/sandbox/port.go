@@ -43,7 +43,6 @@ func newPort(d *Dataplane, key plan.Key) *port {
 	return &port{dataplane: d, key: key, route: b.NewPool(), outside: b.NewPool(), nobody: b.NewPool(), relays: map[netip.Addr]*relay.Relay{}}
 }
 
-// pool returns the pool that a client uses.
 func (p *port) pool(client netip.Addr) *relay.Pool {
 	if f := p.admission.Load(); f != nil && !f.Admits(client) {
 		return p.nobody

@@ -23,7 +23,6 @@ type directory struct {
 	settings  plan.Settings
 }
 
-// frontend has the pools of one frontend.
 type frontend struct {
 	*plan.Frontend
 	balancer *balancer

@@ -171,7 +171,6 @@ func (c *Conn) Destinations(ctx context.Context, k Key) (list []Destination, err
 	return list, nil
 }
 
-// requestAbout returns a request about one virtual service.
 func (c *Conn) requestAbout(k Key, command uint8) []byte {
 	return appendRequest(nil, c.family, command, nfnetlink.AppendAttr(nil, nfnetlink.Nested|attrService, encodeKey(k)))
 }

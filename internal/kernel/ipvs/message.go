@@ -89,7 +89,6 @@ func encodeKey(k Key) []byte {
 	return attrPort(b, servicePort, k.Port)
 }
 
-// encodeService returns all attributes of a service.
 func encodeService(s *Service) []byte {
 	b := nfnetlink.AppendAttr(encodeKey(s.Key), serviceScheduler, append([]byte(s.Scheduler), 0))
 	flags := binary.NativeEndian.AppendUint32(nil, uint32(s.Flags))

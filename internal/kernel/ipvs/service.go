@@ -3,6 +3,7 @@ package ipvs
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ func (d *Destination) Connections() int { return int(d.Active) + int(d.Inactive)
 // Text writes virtual services as ipvsadm(8) --save --numeric does, sorted.
 func Text(services map[Service][]Destination) string {
 	var b strings.Builder
-	for _, s := range sorted(services) {
+	for _, s := range slices.SortedFunc(maps.Keys(services), func(a, b Service) int { return a.Key.Compare(b.Key) }) {
 		fmt.Fprintf(&b, "-A %s -s %s%s\n", s.Key.option(), s.Scheduler, s.options())
 		for _, d := range services[s] {
 			fmt.Fprintf(&b, "-a %s -r %s -m -w %d\n", s.Key.option(), d.AddrPort, d.Weight)
@@ -85,16 +86,6 @@ func Text(services map[Service][]Destination) string {
 	return b.String()
 }
 
-func sorted(services map[Service][]Destination) []Service {
-	var list []Service
-	for s := range services {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b Service) int { return a.Key.Compare(b.Key) })
-	return list
-}
-
-// option is the key as an option of ipvsadm.
 func (k Key) option() string {
 	if k.Mark != 0 {
 		return fmt.Sprintf("-f %d", k.Mark)
@@ -103,7 +94,6 @@ func (k Key) option() string {
 	return letters[k.Protocol] + " " + netip.AddrPortFrom(k.Addr, k.Port).String()
 }
 
-// options are the flags as options of ipvsadm.
 func (s *Service) options() string {
 	text := ""
 	if s.Flags&Persistent != 0 {

@@ -84,7 +84,6 @@ func Owned(s ipvs.Service) bool {
 	return s.Timeout == OwnerTimeout && s.Flags&ipvs.Persistent == 0
 }
 
-// ownTable has the routes to virtual services of this proxy.
 const ownTable = 51_007
 
 // OpenRoutes opens the routes to virtual services of this proxy, in a network namespace, given as

@@ -71,7 +71,6 @@ type holder interface {
 	Holds(ipvs.Key) bool
 }
 
-// drainer drains.
 type drainer struct {
 	dataplane.DrainOptions
 	running holder            // nil if another mode is running, or none
@@ -246,7 +245,6 @@ func (d *drainer) passServices(ctx context.Context, found *Upstream, cut bool) (
 	return services, d.commit(ctx, &ended)
 }
 
-// drains reports whether a virtual service is to be drained.
 func (d *drainer) drains(s ipvs.Service, found *Upstream) bool {
 	if Owned(s) {
 		return d.running == nil
@@ -393,7 +391,6 @@ func (d *drainer) keepAddresses(found *Upstream, needed map[netip.Addr]bool) err
 	return errors.Join(append(errs, d.kept.RemoveOthers(kept))...)
 }
 
-// excluded reports whether an address is in ipvs.excludeCIDRs.
 func (d *drainer) excluded(ip netip.Addr) bool {
 	return slices.ContainsFunc(d.IPVS.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
@@ -418,7 +415,6 @@ func (d *drainer) finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// connection is a connection to a Service.
 type connection struct {
 	client  netip.AddrPort
 	service ipvs.Key

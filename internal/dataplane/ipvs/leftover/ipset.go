@@ -99,7 +99,6 @@ func destroySet(ctx context.Context, conn *nfnetlink.Conn, name string) error {
 // errSetBusy says that a rule refers to a set.
 var errSetBusy = errors.New("a rule still refers to it")
 
-// aboutSet returns a command about one set.
 func aboutSet(command, flags uint16, set string) []byte {
 	b := nfnetlink.AppendNetfilterHeader(nil, unix.NFNL_SUBSYS_IPSET<<8|command, flags, unix.AF_INET, 0)
 	b = nfnetlink.AppendAttr(b, nl.IPSET_ATTR_PROTOCOL, []byte{nl.IPSET_PROTOCOL})

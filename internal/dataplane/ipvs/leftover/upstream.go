@@ -77,7 +77,6 @@ func readUpstream(ctx context.Context) (*Upstream, error) {
 	return u, err
 }
 
-// addrOf returns the address as those of plan are.
 func addrOf(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
@@ -89,7 +88,6 @@ func (u *Upstream) Owns(k ipvs.Key) bool {
 	return u.link != nil && k.Mark == 0 && (u.on[k.Addr] || u.ports[nodePort{k.Protocol, k.Port}])
 }
 
-// removeAddress removes an address from the link.
 func (u *Upstream) removeAddress(a netlink.Addr) error {
 	if err := netlink.AddrDel(u.link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 		return fmt.Errorf("removing %s from the link %s: %w", a.IP, Link, err)
@@ -110,7 +108,6 @@ func (u *Upstream) unroute(a netlink.Addr) error {
 	return nil
 }
 
-// removeLink removes the link.
 func (u *Upstream) removeLink() error {
 	if err := netlink.LinkDel(u.link); err != nil {
 		return fmt.Errorf("removing the link %s: %w", Link, err)
