@@ -28,7 +28,6 @@ const (
 	metricsPort = 10249
 )
 
-// servers are the ports of the servers.
 type servers struct{ health, metrics int32 }
 
 var usualPorts = servers{healthPort, metricsPort}
@@ -88,7 +87,6 @@ func defaultAddresses(c *Configuration, ports servers) {
 	c.MetricsBindAddress = withPort(c.MetricsBindAddress, ports.metrics)
 }
 
-// withPort adds the port to an address that has none.
 func withPort(address string, port int32) string {
 	if _, ok := parseAddr(address); !ok {
 		return address
@@ -126,7 +124,6 @@ func inherit(c *Configuration, m dataplane.Mode) {
 	}
 }
 
-// orElse sets a field that is zero.
 func orElse[T comparable](field *T, value T) {
 	var unset T
 	if *field == unset {

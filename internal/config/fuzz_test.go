@@ -31,7 +31,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, _, err := Decode(data)
+		c, _, err := (&Flags{}).decode(data)
 		if err != nil {
 			return
 		}
@@ -39,7 +39,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
-		again, problems, err := Decode(first)
+		again, problems, err := (&Flags{}).decode(first)
 		if err != nil || len(problems) > 0 {
 			t.Fatalf("what was written cannot be read: %v %v\n%s", err, problems, first)
 		}

@@ -49,7 +49,6 @@ func (f *Flags) read(path string) (*Configuration, []model.Problem, error) {
 // maxFileSize is more than any configuration needs.
 const maxFileSize = 16 << 20
 
-// readFile reads a configuration file.
 func readFile(path string) ([]byte, error) {
 	data, err := regularfile.Read(path, maxFileSize)
 	switch {
@@ -61,11 +60,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Decode decodes a configuration in YAML or JSON and fills in defaults. The
-// problems are what it ignored: unknown and duplicate fields.
-func Decode(data []byte) (*Configuration, []model.Problem, error) { return (&Flags{}).decode(data) }
-
-// decode is Decode with the defaults of the flags.
+// decode decodes a configuration in YAML or JSON, and fills in the defaults of the flags. The problems
+// are what it ignored: unknown and duplicate fields.
 func (f *Flags) decode(data []byte) (*Configuration, []model.Problem, error) {
 	c, problems, err := decodeRaw(data)
 	if err != nil {
@@ -75,7 +71,7 @@ func (f *Flags) decode(data []byte) (*Configuration, []model.Problem, error) {
 	return c, problems, nil
 }
 
-// decodeRaw is Decode without defaults.
+// decodeRaw is decode without defaults.
 func decodeRaw(data []byte) (*Configuration, []model.Problem, error) {
 	// As upstream: what starts as JSON must be JSON.
 	serializer, err := newSerializer(!utilyaml.IsJSONBuffer(data))

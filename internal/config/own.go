@@ -144,7 +144,6 @@ func (f *Flags) ports() servers {
 	return usualPorts
 }
 
-// name applies the name of the proxy to settings.
 func (f *Flags) name(s *Settings, n *notes) {
 	s.ServiceProxyName, s.AllServices = f.ServiceProxyName, f.AllServices
 	if f.AllServices && f.ServiceProxyName == "" {

@@ -202,5 +202,4 @@ func hostname(override string, n *notes) string {
 	return name
 }
 
-// nodeName normalizes the name of a Node.
 func nodeName(name string) string { return strings.ToLower(strings.TrimSpace(name)) }

@@ -222,7 +222,6 @@ func (f *follower) refuse(err error) {
 	f.note(FileState{Path: f.path, Refused: problemsIn(err), Since: f.since, Restart: f.noted.Restart, Blocked: f.noted.Blocked})
 }
 
-// same reports whether two configurations are equal.
 func same(a, b *Configuration) bool {
 	aText, aErr := Encode(a)
 	bText, bErr := Encode(b)
@@ -244,7 +243,6 @@ type FileState struct {
 	Blocked []model.Problem
 }
 
-// problemsIn returns the problems that an error consists of.
 func problemsIn(err error) []model.Problem {
 	var list Errors
 	switch {
@@ -284,7 +282,6 @@ func (s *FileState) Waiting() []model.Problem {
 	return out
 }
 
-// named returns a problem with the file as its object.
 func (s *FileState) named(p model.Problem) model.Problem {
 	if s.Path != "" {
 		p.Object = model.Object{Kind: "Configuration file", Name: s.Path}

@@ -43,7 +43,6 @@ func (p *proxy) followConfig(ctx context.Context) error {
 	return err
 }
 
-// logUpdate logs what a changed file changes.
 func logUpdate(log logr.Logger, u *config.Update) {
 	for _, c := range u.Live {
 		log.Info("Configuration changed", "change", c.String())
@@ -56,7 +55,6 @@ func logUpdate(log logr.Logger, u *config.Update) {
 	}
 }
 
-// reconfigure applies settings.
 func (p *proxy) reconfigure(s *config.Settings) {
 	p.hostSetup.tune(s)
 	p.engine.SetPlanConfig(s.Plan)
@@ -81,7 +79,6 @@ func setVerbosity(level uint32, vmodule string) error {
 	return nil
 }
 
-// reload requests that files be read again.
 type reload struct{ config, manifests notify.Signal }
 
 func newReload() reload { return reload{notify.NewSignal(), notify.NewSignal()} }

@@ -21,7 +21,6 @@ func (p *proxy) judge(v engine.View) *verdict.Judge {
 	}
 }
 
-// verdict returns that on the proxy.
 func (p *proxy) verdict() verdict.Proxy {
 	f := verdict.Facts{Summary: p.engine.Status(), Now: p.clock.Now()}
 	switch {
@@ -38,7 +37,6 @@ func (p *proxy) verdict() verdict.Proxy {
 	return verdict.OfProxy(f)
 }
 
-// verdicts returns those on all Services.
 func (p *proxy) verdicts() map[model.Name]verdict.Service { return verdict.All(p.engine, p.judge) }
 
 // apiServer returns the state of the API server, nil with manifests.

@@ -32,7 +32,6 @@ func (p *proxy) acquireInstanceLock(ctx context.Context, name instancelock.Name)
 	})
 }
 
-// instance is which lock the proxy has.
 func (p *proxy) instance() instancelock.Name { return instancelock.Name(p.settings.Instance) }
 
 // waiting is the proxy while another one programs the node: only servers that

@@ -42,7 +42,6 @@ func Check(path string) error {
 	return f.Close()
 }
 
-// open opens a regular file.
 func open(path string) (f *os.File, size int64, err error) {
 	// Without O_NONBLOCK, opening a pipe would block, and without O_NOCTTY a terminal could become that
 	// of this process.

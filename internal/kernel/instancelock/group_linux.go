@@ -23,7 +23,6 @@ const (
 	firstNamed = 1 << 15
 )
 
-// group returns the group of a proxy.
 func (n Name) group() uint16 {
 	if n == "" {
 		return group

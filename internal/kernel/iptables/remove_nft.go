@@ -53,7 +53,6 @@ func (o *RemoveOptions) removeNFTTable(ctx context.Context, conn *nft.Conn, t Ta
 	}
 }
 
-// nftTables are those of TableNames that exist.
 func nftTables(ctx context.Context, conn *nft.Conn, f inet.Family) (tables []Table, err error) {
 	names, err := conn.TableNames(ctx, NFTFamily(f))
 	for _, name := range TableNames {
@@ -64,7 +63,6 @@ func nftTables(ctx context.Context, conn *nft.Conn, f inet.Family) (tables []Tab
 	return tables, err
 }
 
-// readNFT chooses what to remove from a table.
 func readNFT(ctx context.Context, conn *nft.Conn, t Table, set Chains) (removal, error) {
 	table := nft.Table{Family: NFTFamily(t.Family), Name: t.Name}
 	chains, err := conn.Chains(ctx, table)

@@ -56,7 +56,6 @@ func (a attrs) close(at int) {
 	binary.NativeEndian.PutUint16(a[at:], uint16(len(a)-at))
 }
 
-// nested appends a nested attribute with the attributes that fill appends.
 func (a attrs) nested(typ uint16, fill func(attrs) attrs) attrs {
 	a, at := a.open(typ)
 	a = fill(a)

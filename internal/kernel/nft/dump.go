@@ -29,7 +29,6 @@ func (c *Conn) dump(ctx context.Context, family Family, msg uint16, filter attrs
 	return nil
 }
 
-// list dumps objects and returns those that read keeps.
 func list[T any](ctx context.Context, c *Conn, family Family, msg uint16, filter attrs, what string, read func(attrs) (T, bool)) (all []T, err error) {
 	err = c.dump(ctx, family, msg, filter, what, func(a attrs) error {
 		if object, keep := read(a); keep {

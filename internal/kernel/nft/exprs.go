@@ -193,7 +193,6 @@ func (e Exprs) PortUnreachable(f Family) Exprs {
 	return e.HasProtocol(protocol).equal(icmpTypeCode, message, fmt.Sprintf("0x%x", message))
 }
 
-// masked matches packets of which a value has these of the bits in a mask.
 func (e Exprs) masked(v Value, text string, mask, bits []byte) Exprs {
 	return e.then(v.text+" "+text, func(a attrs) attrs {
 		return v.load(a, 0).bitwise(0, mask, make([]byte, len(mask))).cmp(unix.NFT_CMP_EQ, bits)

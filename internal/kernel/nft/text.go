@@ -68,7 +68,6 @@ func (t Type) text() string {
 	return strings.Join(parts, " . ")
 }
 
-// valueText is a value of the type.
 func (t Type) valueText(b []byte) string {
 	parts := make([]string, len(t.Parts))
 	for i, p := range t.Parts {

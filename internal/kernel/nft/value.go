@@ -27,7 +27,6 @@ type Value struct {
 // Concat is a concatenation of values, in registers one after the other.
 type Concat []Value
 
-// load loads the values and returns the register after them.
 func (c Concat) load(a attrs, at register) (attrs, register) {
 	for _, v := range c {
 		a = v.load(a, at)
@@ -50,7 +49,6 @@ type register uint32
 // number is the kernel's.
 func (r register) number() uint32 { return unix.NFT_REG32_00 + uint32(r) }
 
-// after returns the register after a value of that many bytes.
 func (r register) after(bytes int) register { return r + register(nfnetlink.Align(bytes)/4) }
 
 // Values that keys of sets consist of.

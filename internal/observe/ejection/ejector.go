@@ -79,12 +79,6 @@ type answer struct {
 // New returns an Ejector that does nothing until Run.
 func New(o Options) *Ejector {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
-	if o.Ejected == nil {
-		o.Ejected = func(model.Name, *model.Ejection) {}
-	}
-	if o.Count == nil {
-		o.Count = func(int) {}
-	}
 	if o.Dial == nil {
 		o.Dial = dial
 	}

@@ -116,9 +116,6 @@ func (j *judge) untold(at dataplane.Target) *model.Ejection {
 	return &one
 }
 
-// idle reports whether there is nothing to decide without new failures.
-func (j *judge) idle() bool { return len(j.records) == 0 }
-
 // interesting returns the endpoints of which it matters when they last answered.
 func (j *judge) interesting(failures []dataplane.Failure) (out []dataplane.Target) {
 	for _, f := range failures {

@@ -248,7 +248,6 @@ func (r *record) settle(now time.Time) {
 	r.waited, r.waiting, r.counted = r.waiting, waiting, counted
 }
 
-// fail adds a failure.
 func (r *record) fail(now time.Time, refused bool) {
 	if r.Failed == 0 {
 		r.Since, r.LastAnswer = now, time.Time{}

@@ -82,9 +82,6 @@ type Summary struct {
 // New returns a Sensor that knows nothing until Run.
 func New(o Options) *Sensor {
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
-	if o.OnLook == nil {
-		o.OnLook = func() {}
-	}
 	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]dataplane.Attempt]()}
 }
 
@@ -342,7 +339,6 @@ func (k *kinds) same(o *kinds) bool {
 	return maps.Equal(k.node, o.node)
 }
 
-// own reports whether an address is one of the node.
 func (k *kinds) own(addr netip.Addr) bool {
 	_, own := k.node[addr]
 	return own || addr.IsLoopback()

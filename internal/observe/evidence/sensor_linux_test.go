@@ -26,7 +26,7 @@ func TestSensor(t *testing.T) {
 	e.Start()
 	e.Sync()
 	clock := clocktesting.NewFakeClock(start)
-	s := New(Options{Logger: logr.Discard(), Clock: clock, Engine: e})
+	s := New(Options{Logger: logr.Discard(), Clock: clock, Engine: e, OnLook: func() {}})
 	endpoint := netip.MustParseAddrPort("10.244.1.1:80")
 	from := func(client string, id uint32) conntrack.Connection {
 		return conntrack.Connection{ID: id, Protocol: model.TCP, Client: netip.MustParseAddrPort(client), Endpoint: endpoint}
@@ -106,7 +106,7 @@ func TestSensorLearnsKinds(t *testing.T) {
 	e := enginetest.New(t, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14,
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	e.Start()
-	s := New(Options{Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(start), Engine: e})
+	s := New(Options{Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(start), Engine: e, OnLook: func() {}})
 	endpoint := netip.MustParseAddrPort("10.244.1.1:80")
 	try := func() {
 		s.Tried(dataplane.Attempt{Client: netip.MustParseAddrPort("10.244.1.2:40000"), Endpoint: endpoint, Protocol: model.TCP, Outcome: dataplane.Refused})

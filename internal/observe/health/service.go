@@ -35,9 +35,7 @@ const maxConnections = 1024
 
 // Services serves the health check node ports of all Services.
 type Services struct {
-	log    logr.Logger
-	clock  clock.Clock
-	failed func(model.Name, error)
+	ServicesOptions
 	listen func(netip.AddrPort) (net.Listener, error)
 	grace  time.Duration // for requests in progress when listening stops
 
@@ -69,9 +67,8 @@ func NewServices(o ServicesOptions) *Services {
 		o.Failed = func(model.Name, error) {}
 	}
 	return &Services{
-		log:    o.Logger,
-		clock:  o.Clock,
-		failed: o.Failed,
+		ServicesOptions: o,
+
 		listen: listenOn,
 		grace:  httpserver.Grace,
 
@@ -97,7 +94,7 @@ func (s *Services) Run(ctx context.Context, e engine.Inspector, healthy func() b
 	defer s.draining.Wait()
 	defer func() { s.keep(nil) }()
 	for {
-		retry, stop := backoff.NewTimer(s.clock, s.failing)
+		retry, stop := backoff.NewTimer(s.Clock, s.failing)
 		select {
 		case <-ctx.Done():
 			stop()
@@ -144,7 +141,6 @@ func wanted(e engine.Inspector) map[serverKey]int {
 	return out
 }
 
-// follow keeps servers for exactly these keys.
 func (s *Services) follow(wanted map[serverKey]int, healthy func() bool) {
 	s.keep(wanted)
 	for p, localEndpoints := range wanted {
@@ -169,7 +165,7 @@ func (s *Services) keep(wanted map[serverKey]int) {
 
 // open makes servers listen that do not yet and that are due.
 func (s *Services) open(ctx context.Context) {
-	now := s.clock.Now()
+	now := s.Clock.Now()
 	for _, srv := range s.servers {
 		if srv.listener != nil || !srv.tries.Due(now) {
 			continue
@@ -179,20 +175,20 @@ func (s *Services) open(ctx context.Context) {
 			s.fail(srv, err)
 			continue
 		}
-		srv.listener = newListener(socket, srv, s.connections, s.log, func(err error) {
+		srv.listener = newListener(socket, srv, s.connections, s.Logger, func(err error) {
 			select {
 			case s.broken <- brokenServer{srv, err}:
 			case <-ctx.Done():
 			}
 		})
-		srv.succeeded(s.log)
+		srv.succeeded(s.Logger)
 	}
 }
 
 // fail schedules a retry, and calls failed if the reason is new.
 func (s *Services) fail(srv *server, err error) {
-	if srv.tries.Log(srv.log(s.log), err, s.clock.Now(), "listen on a health check node port", remedy(err)) {
-		s.failed(srv.service, err)
+	if srv.tries.Log(srv.log(s.Logger), err, s.Clock.Now(), "listen on a health check node port", remedy(err)) {
+		s.Failed(srv.service, err)
 	}
 }
 
@@ -204,11 +200,10 @@ func (s *Services) close(srv *server) {
 	}
 	srv.listener = nil
 	l.release()
-	srv.log(s.log).V(1).Info("Stopped listening on a health check node port")
+	srv.log(s.Logger).V(1).Info("Stopped listening on a health check node port")
 	s.draining.Go(func() { l.drain(s.grace) })
 }
 
-// failing yields the tries of servers that do not listen.
 func (s *Services) failing(yield func(*backoff.Tries) bool) {
 	for _, srv := range s.servers {
 		if srv.listener == nil && !yield(&srv.tries) {

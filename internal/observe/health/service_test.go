@@ -136,7 +136,7 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 			}
 			return socket, err
 		}
-		w.services.failed = func(service model.Name, err error) {
+		w.services.Failed = func(service model.Name, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			reported = append(reported, service)

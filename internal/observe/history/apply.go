@@ -20,7 +20,6 @@ type batch struct {
 	left     int        // Events that were not added, because there are too many
 }
 
-// service is a Service that a commit changed.
 type service struct {
 	name        model.Name
 	was, is     []*plan.Frontend // all of them, if the commit has them
@@ -28,7 +27,6 @@ type service struct {
 	before, now []*plan.Frontend // those that changed
 }
 
-// apply records what a commit changed.
 func (h *History) apply(c *queuedCommit) {
 	b := &batch{History: h, queuedCommit: c}
 	b.services = c.changedServices()
@@ -46,7 +44,6 @@ func (h *History) apply(c *queuedCommit) {
 	}
 }
 
-// changedServices returns the Services that the commit changed.
 func (c *queuedCommit) changedServices() (all []*service) {
 	byName := map[model.Name]*service{}
 	of := func(f *plan.Frontend) *service {
@@ -113,7 +110,6 @@ func (b *batch) record() {
 	}
 }
 
-// recordService adds Events about a Service.
 func (b *batch) recordService(s *service) {
 	name := s.name.String()
 	was, is := poolsOf(s.was), poolsOf(s.is)

@@ -180,7 +180,6 @@ func namespaceOf(service string) string {
 	return ""
 }
 
-// add adds an Event.
 func (h *History) add(to *ring, e Event) {
 	h.last++
 	e.ID = h.last

@@ -15,7 +15,7 @@ import (
 func BenchmarkChange(b *testing.B) {
 	for _, count := range []int{100, 1000} {
 		b.Run(fmt.Sprintf("ports=%d", count), func(b *testing.B) {
-			n, d := New(Options{}), &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}
+			n, d := New(unheard), &plan.Desired{Frontends: map[plan.Key]*plan.Frontend{}}
 			d.Settings.LoopbackIPs = []netip.Addr{here}
 			endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")}
 			for i := range count {

@@ -47,6 +47,12 @@ type fixture struct {
 	accepted  atomic.Int64
 }
 
+// unheard are options with which nobody wants to know what happens.
+var unheard = Options{
+	Listening: func(model.Family, int) {}, NotListening: func(model.Family) {}, Failed: func(model.Name, error) {},
+	Accepted: func() {}, Refused: func(model.Family, model.Protocol) {},
+}
+
 // newFixture has NodePorts that run until the test ends, or until stop.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()

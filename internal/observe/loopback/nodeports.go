@@ -78,21 +78,6 @@ type changed struct {
 // New returns NodePorts that are idle until Run.
 func New(o Options) *NodePorts {
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
-	if o.Listening == nil {
-		o.Listening = func(model.Family, int) {}
-	}
-	if o.NotListening == nil {
-		o.NotListening = func(model.Family) {}
-	}
-	if o.Failed == nil {
-		o.Failed = func(model.Name, error) {}
-	}
-	if o.Accepted == nil {
-		o.Accepted = func() {}
-	}
-	if o.Refused == nil {
-		o.Refused = func(model.Family, model.Protocol) {}
-	}
 	if o.Budget == nil {
 		var err error
 		if o.Budget, err = relay.ProcessBudget(maxConnections); err != nil {
@@ -123,7 +108,6 @@ func (n *NodePorts) Committed(c *engine.Commit) {
 	})
 }
 
-// touch adds the node ports of a change.
 func (to *changed) touch(change *plan.Change) {
 	if to.dirty == nil {
 		to.dirty = map[plan.Key]struct{}{}
@@ -244,7 +228,7 @@ func (n *NodePorts) try(p *port) {
 	}
 	n.failing[p.listenAddr] = p
 	n.NotListening(p.family())
-	if news := p.failed(n.Logger, err, n.Clock.Now()); news {
+	if p.tries.Log(p.log(n.Logger), err, n.Clock.Now(), "listen on a loopback node port", remedy(err)) {
 		n.Failed(p.frontend.Service, err)
 	}
 }
@@ -289,7 +273,6 @@ func (n *NodePorts) retry() {
 	n.report()
 }
 
-// failed yields the tries of the ports that are not listened on.
 func (n *NodePorts) failed(yield func(*backoff.Tries) bool) {
 	for _, p := range n.failing {
 		if !yield(&p.tries) {
@@ -314,22 +297,13 @@ type port struct {
 	tries    backoff.Tries // to listen
 }
 
-// failed schedules the next try, and reports whether the reason is new.
-func (p *port) failed(log logr.Logger, err error, now time.Time) (news bool) {
-	pause, news := p.tries.Fail(err, now)
-	log = log.WithValues("service", p.frontend.Service.String(), "address", p.address.String(), "protocol", p.protocol.String())
-	if news {
-		log.Error(err, "Cannot listen on a loopback node port", "remedy", remedy(err), "retry", pause)
-		return true
-	}
-	log.V(1).Info("Still cannot listen on a loopback node port", "failures", p.tries.Failures(), "retry", pause)
-	return false
+func (p *port) log(to logr.Logger) logr.Logger {
+	return to.WithValues("service", p.frontend.Service.String(), "address", p.address.String(), "protocol", p.protocol.String())
 }
 
 func (p *port) succeeded(log logr.Logger) {
 	if p.tries.Failures() > 0 {
-		log.Info("Listening on a loopback node port", "service", p.frontend.Service.String(),
-			"address", p.address.String(), "protocol", p.protocol.String())
+		p.log(log).Info("Listening on a loopback node port")
 	}
 	p.tries.Succeed()
 }

@@ -220,7 +220,7 @@ func TestOtherChangesAreIgnored(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := New(Options{})
+			n := New(unheard)
 			n.Committed(&engine.Commit{Change: tt.before})
 			<-n.changed.Signal
 			n.follow(t.Context(), desires{&plan.Desired{}})

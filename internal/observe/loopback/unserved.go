@@ -86,7 +86,6 @@ func (u *Unserved) Run(ctx context.Context, e engine.Inspector) error {
 	}
 }
 
-// look finds the ports.
 func (u *Unserved) look(e engine.Inspector) {
 	u.ports = map[dataplane.LoopbackPort]struct{}{}
 	e.Inspect(func(v engine.View) {

@@ -147,7 +147,6 @@ func (o *Options) condition(notReady string) corev1.NodeCondition {
 	return c
 }
 
-// setCondition returns the Node with the condition.
 func (o *Options) setCondition(ctx context.Context, node *corev1.Node, notReady string) (*corev1.Node, error) {
 	want := o.condition(notReady)
 	if at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == want.Type }); at >= 0 {

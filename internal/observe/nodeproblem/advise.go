@@ -91,7 +91,6 @@ func (c *chain) problem(h *hit, format string) model.Problem {
 	return p
 }
 
-// word is a verdict as the command spells it.
 func (c *chain) word(verdict string) string {
 	if c.command == "nft" {
 		return verdict
@@ -131,7 +130,6 @@ func (c *chain) meets(p Path, l leg) bool {
 	return c.hook == l.hook && slices.Contains(c.families, p.Family)
 }
 
-// sorted returns paths in a stable order.
 func sorted(paths map[Path]struct{}) []Path {
 	return slices.SortedFunc(maps.Keys(paths), func(a, b Path) int {
 		return cmp.Or(int(a.Family)-int(b.Family), int(a.From)-int(b.From), int(a.Via)-int(b.Via), order(a.Own)-order(b.Own), order(a.Masqueraded)-order(b.Masqueraded))

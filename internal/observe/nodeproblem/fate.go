@@ -59,7 +59,6 @@ const (
 // condition is part of what a rule asks of packets.
 type condition func(*packet) truth
 
-// unclear is a condition that is not interpreted.
 func unclear(*packet) truth { return maybe }
 
 // rule is a rule of a base chain, as far as it is interpreted.
@@ -71,7 +70,6 @@ type rule struct {
 	particular bool   // a condition is about addresses or ports
 }
 
-// asks adds a condition.
 func (r *rule) asks(c condition) { r.conditions = append(r.conditions, c) }
 
 // action is what a rule does with packets that meet its conditions.
@@ -86,7 +84,6 @@ const (
 	decide               // another program decides, or a chain that was not read
 )
 
-// matches reports whether the rule applies to a packet.
 func (r *rule) matches(p *packet) truth {
 	all := yes
 	for _, c := range r.conditions {

@@ -87,7 +87,6 @@ type nftTable struct {
 	sets   map[string]nft.SetInfo // nil before they were read
 }
 
-// read reads a chain.
 func (t *nftTable) read(ctx context.Context, chain string) ([]rule, error) {
 	if rules, known := t.chains[chain]; known {
 		return rules, nil

@@ -65,7 +65,6 @@ func (r *routes) doubtful(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.dead, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// lost reports whether there is none.
 func (r *routes) lost(addr netip.Addr) bool {
 	if !addr.IsValid() || !r.doubtful(addr) {
 		return false
@@ -82,4 +81,34 @@ func (r *routes) lost(addr netip.Addr) bool {
 func hasNoRoute(addr netip.Addr) bool {
 	_, err := netlink.RouteGet(addr.AsSlice())
 	return slices.ContainsFunc([]error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}, func(no error) bool { return errors.Is(err, no) })
+}
+
+// links are whether interfaces are idle: they do not exist, are down, or have no link, as a
+// bridge without ports. Each is asked for once.
+type links map[string]bool
+
+func (l links) idle(name string) bool {
+	idle, known := l[name]
+	if !known {
+		idle = isIdle(name)
+		l[name] = idle
+	}
+	return idle
+}
+
+// isIdle reports whether an interface cannot have packets. What cannot be found out may have some.
+func isIdle(name string) bool {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return false
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, request); err != nil {
+		return errors.Is(err, unix.ENODEV)
+	}
+	return request.Uint16()&unix.IFF_RUNNING == 0
 }

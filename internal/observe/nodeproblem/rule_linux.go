@@ -48,7 +48,6 @@ func (r *rule) header(h *xtables.Header) {
 
 func zero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
-// masked returns the bits of a mask.
 func masked(b, mask []byte) []byte {
 	out := make([]byte, len(b))
 	for i := range min(len(b), len(mask)) {
@@ -73,7 +72,6 @@ func through(name string) condition {
 	}
 }
 
-// ofProtocol returns the condition that packets have a protocol.
 func (r *rule) ofProtocol(number uint16) condition {
 	if number == unix.IPPROTO_ICMP || number == unix.IPPROTO_ICMPV6 { // Services have none of these
 		return func(*packet) truth { return no }
@@ -87,7 +85,6 @@ func (r *rule) ofProtocol(number uint16) condition {
 	}
 }
 
-// match adds what a match of iptables asks.
 func (r *rule) match(name string, revision uint8, info []byte) {
 	switch {
 	case name == "comment":

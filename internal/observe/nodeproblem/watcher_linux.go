@@ -281,7 +281,6 @@ func (w *Watcher) reversePath() []model.Problem {
 	return []model.Problem{strictReversePath(strict, "drops packets")}
 }
 
-// strictReversePath says what rp_filter does.
 func strictReversePath(on []string, does string) model.Problem {
 	return model.Problem{
 		Object: model.Object{Kind: "Kernel"}, Field: "net.ipv4.conf.*.rp_filter",
