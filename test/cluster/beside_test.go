@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/observe/nodecondition"
 	"sluice/internal/source"
+	"sluice/internal/testkit"
 	"sluice/test/cluster/apiserver"
 	"sluice/test/cluster/process"
 	"sluice/test/lab"
@@ -174,6 +175,7 @@ func (n *neighbours) run() {
 	n.label("theirs", trial)
 	n.expectIn(listTable("sluice."+trial), theirs, true)
 	n.expectIn(n.theirs, theirs, false)
+	time.Sleep(testkit.Scaled(time.Second)) // the other proxy forgets the flows of a Service that left it
 	sessions := n.datagrams(theirs)
 	n.label("theirs", "")
 	n.expectIn(n.theirs, theirs, true)
@@ -246,7 +248,7 @@ func (n *neighbours) datagrams(service *corev1.Service) (stop func()) {
 	}
 	return func() {
 		n.Helper()
-		time.Sleep(time.Second) // for the passes over connection tracking
+		time.Sleep(testkit.Scaled(time.Second)) // for the passes over connection tracking
 		close(stopping)
 		asking.Wait()
 	}
