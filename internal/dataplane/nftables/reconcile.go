@@ -28,6 +28,9 @@ func (d *Dataplane) Reconcile(ctx context.Context, desired *plan.Desired) datapl
 		again := d.reconcile(ctx, desired, true)
 		again.Transactions += result.Transactions
 		again.Elements += result.Elements
+		if again.Err != nil && !errors.As(again.Err, &refused) { // why there are none says less than why they are needed
+			again.Err = fmt.Errorf("%w, and new tables cannot be built: %w", result.Err, again.Err)
+		}
 		return again
 	}
 	return result
