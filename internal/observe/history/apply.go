@@ -99,7 +99,11 @@ func (b *batch) record() {
 		b.add(Event{Kind: Repaired})
 	}
 	if b.Change.Settings != nil {
-		b.add(Event{Kind: NodeChanged, Detail: "addresses, pod detection or ranges of Services"})
+		detail := "addresses, pod detection or ranges of Services"
+		if r := b.Change.Settings.DirectReturn; r != nil {
+			detail = "addresses, pod detection, ranges of Services, or nodes for direct return: " + r.Text()
+		}
+		b.add(Event{Kind: NodeChanged, Detail: detail})
 	}
 	for _, s := range b.services {
 		if b.events == maxPerCommit || !s.known { // do not compare what is not recorded
