@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/dataplane"
 )
 
 // Flags is a command line.
@@ -34,6 +36,9 @@ type Flags struct {
 	// RejectLocalhostNodePorts rejects packets to node ports on loopback addresses that are not served there.
 	RejectLocalhostNodePorts bool
 
+	// FlowTable is which devices have a flow table. A running proxy follows the file.
+	FlowTable string
+
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
@@ -56,6 +61,7 @@ const (
 	flagAllServices      = "all-services"
 	flagExternalIPRanges = "external-ip-ranges"
 	flagRejectLocalhost  = "reject-localhost-nodeports"
+	flagFlowTable        = "flow-table"
 	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
@@ -93,6 +99,8 @@ func (f *Flags) AddOwn(fs *pflag.FlagSet) {
 		"Ranges of addresses, such as 198.51.100.0/24. External IPs of Services that are in none of them are not served, and reported. Empty for all.")
 	fs.BoolVar(&f.RejectLocalhostNodePorts, flagRejectLocalhost, false,
 		"In nftables mode, count packets to node ports on loopback addresses that are not served there, and reject them. With the feature gate "+string(LocalhostNodePorts)+" they are counted only.")
+	fs.StringVar(&f.FlowTable, flagFlowTable, string(dataplane.FlowTableOff),
+		"In nftables mode, forward packets of established connections past all rules, by a flow table of the kernel: outside, at the device of the node's address, or outside:eth0, at that one; devices, also at those that lead to endpoints; off.")
 }
 
 func (f *Flags) addDeprecated(fs *pflag.FlagSet) {

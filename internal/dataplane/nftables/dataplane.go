@@ -45,6 +45,7 @@ type Dataplane struct {
 	clients        clients
 	witness
 	*loopbackCounter
+	*offloader
 
 	progress func(dataplane.Progress) // nil if not wanted
 
@@ -87,6 +88,7 @@ var (
 	_ dataplane.Describer        = (*Dataplane)(nil)
 	_ dataplane.Witness          = (*Dataplane)(nil)
 	_ dataplane.LoopbackCounter  = (*Dataplane)(nil)
+	_ dataplane.Offloader        = (*Dataplane)(nil)
 )
 
 // New opens the sockets. It reads and writes nothing.
@@ -97,6 +99,7 @@ func New(o Options) (_ *Dataplane, err error) {
 		witness:   newWitness(witnessTableOf(o.Instance)),
 
 		loopbackCounter: newLoopbackCounter(loopbackTableOf(o.Instance)),
+		offloader:       newOffloader(flowTableOf(o.Instance)),
 
 		carried: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
@@ -106,7 +109,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	}()
 	for conn, buffer := range map[**nft.Conn]int{
 		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
-		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer,
+		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer, &d.offloader.conn: nft.SendBuffer,
 	} {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
@@ -127,7 +130,7 @@ func New(o Options) (_ *Dataplane, err error) {
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() (err error) {
-	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.writer} {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.offloader.conn, d.writer} {
 		if conn != nil { // a long dump ends by that
 			err = errors.Join(err, conn.Close())
 		}

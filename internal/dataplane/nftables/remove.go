@@ -25,7 +25,7 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	}
 	if _, running := o.Running.(interface{ keepsTables() }); !running {
 		own := tableNamesOf(o.Instance)
-		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance))
+		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance), flowTableOf(o.Instance))
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {

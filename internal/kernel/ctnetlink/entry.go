@@ -21,6 +21,8 @@ type Entry struct {
 	Zoned    bool           // in a conntrack zone other than the default
 	State    uint8          // of a TCP connection
 	Replied  bool           // packets were seen in both directions
+	// Offloaded says that a flow table of nftables forwards its packets.
+	Offloaded bool
 
 	// Attributes by which the kernel identifies the entry. They refer to what it was
 	// decoded from.
@@ -64,7 +66,10 @@ func (e *Entry) Decode(payload []byte) bool {
 		case ID:
 			e.ID = v
 		case Status:
-			e.Replied = len(v) == 4 && binary.BigEndian.Uint32(v)&SeenReply != 0
+			if len(v) == 4 {
+				status := binary.BigEndian.Uint32(v)
+				e.Replied, e.Offloaded = status&SeenReply != 0, status&Offloaded != 0
+			}
 		case ProtoInfo:
 			e.State = tcpState(v)
 		}

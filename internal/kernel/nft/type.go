@@ -19,11 +19,12 @@ type Type struct {
 
 // Numbers that nft(8) uses for datatypes and in userdata.
 const (
-	idInteger  = 4
-	idIP4      = 7
-	idIP6      = 8
-	idProtocol = 12
-	idPort     = 13
+	idInteger   = 4
+	idIP4       = 7
+	idIP6       = 8
+	idProtocol  = 12
+	idPort      = 13
+	idInterface = 41
 
 	kindVerdict = 1
 	kindPayload = 7
@@ -79,7 +80,9 @@ const (
 	udDataTypeof    = 4
 	udDataInterval  = 6
 
-	bigEndian = 2 // nft's number for network order
+	// nft's numbers for the order of the host and of the network.
+	hostEndian = 1
+	bigEndian  = 2
 )
 
 func tlv(b []byte, typ byte, v []byte) []byte {
@@ -113,10 +116,13 @@ func (s *Set) userdata() []byte {
 }
 
 func (t Type) byteOrder() uint32 {
-	if len(t.Parts) == 1 {
-		return bigEndian
+	switch {
+	case len(t.Parts) > 1:
+		return 0
+	case t.Parts[0].id == idInterface:
+		return hostEndian
 	}
-	return 0
+	return bigEndian
 }
 
 func typeofExpr(kind uint32, body []byte) []byte {

@@ -47,6 +47,7 @@ type Metrics struct {
 
 	// Our own.
 	frontends, problems, refused, advisories, verdict, connected, draining, ejected       *metrics.GaugeVec
+	flowTableDevices, flowTableConnections                                                *metrics.GaugeVec
 	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections *metrics.CounterVec
 	transactionElements, programming                                                      *metrics.HistogramVec
 }
@@ -66,6 +67,7 @@ func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family)
 	m.beginLoopback()
 	m.Draining(0)
 	m.Ejected(0)
+	m.FlowTable(0, nil)
 	m.ejections.WithLabelValues().Add(0)
 	return m, errors.Join(problems...)
 }
@@ -85,6 +87,7 @@ func (m *Metrics) ofMode(mode dataplane.Mode) (out []metrics.Registerable) {
 	for _, metric := range []metrics.Registerable{
 		m.fullSyncDuration, m.partialSyncDuration, m.syncFailures, m.cleanupFailures,
 		m.loopbackListeners, m.loopbackFailures, m.loopbackRejected, m.loopbackAccepted,
+		m.flowTableDevices, m.flowTableConnections,
 	} {
 		if slices.Contains(mode.Metrics, metric.FQName()) {
 			out = append(out, metric)
@@ -139,12 +142,22 @@ func (m *Metrics) defineOwn() {
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
 	m.ejected = gauge("sluice_ejected_endpoints", "Endpoints of Services that get no new connections because they do not answer.")
 	m.ejections = counter("sluice_endpoint_ejections_total", "How often endpoints of Services were left out because they did not answer.")
+	m.flowTableDevices = gauge("sluice_flow_table_devices", "Devices at which a flow table of the kernel forwards established connections; 0 if it is off, or not there.")
+	m.flowTableConnections = gauge("sluice_flow_table_connections", "Connections that flow tables forwarded when they were last counted.", labelFamily)
 	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")
 }
 
 // Draining sets how many connections of an earlier kube-proxy are left.
 func (m *Metrics) Draining(connections int) {
 	m.draining.WithLabelValues().Set(float64(connections))
+}
+
+// FlowTable sets at how many devices flow tables forward, and how many connections of each family.
+func (m *Metrics) FlowTable(devices int, connections map[model.Family]int) {
+	m.flowTableDevices.WithLabelValues().Set(float64(devices))
+	for _, f := range m.families {
+		m.flowTableConnections.WithLabelValues(f.String()).Set(float64(connections[f]))
+	}
 }
 
 // has reports whether there are numbers of a family.
