@@ -137,8 +137,8 @@ image: $(PLATFORMS) ## Build the image for amd64 and arm64, as archives in dist.
 PLUGINS := $(addprefix plugin/,$(PLATFORMS) $(SYSTEMS))
 
 .PHONY: release
-release: $(PLATFORMS) $(PLUGINS) ## Build static binaries, image, Helm chart, kubectl plugin, SBOMs and checksums, in dist.
-	$(PACK) -chart ../deploy/chart \
+release: $(PLATFORMS) windows/amd64 $(PLUGINS) ## Build static binaries, image, Helm chart, kubectl plugin, SBOMs and checksums, in dist.
+	$(PACK) -chart ../deploy/chart -binary windows/amd64=../bin/windows-amd64/kube-proxy.exe \
 		$(foreach p,$(PLUGINS),-plugin $(p:plugin/%=%)=../bin/$(subst /,-,$(p))/kubectl-sluice$(if $(findstring windows,$(p)),.exe))
 
 .PHONY: plugin $(PLUGINS)

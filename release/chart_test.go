@@ -95,6 +95,11 @@ var rendered = map[string]struct {
 	"testdata/nonroot.yaml":   {host + "runAsNonRoot: true", objects},
 	"testdata/nftables.yaml":  {host, objects},
 	"testdata/userspace.yaml": {host + "mode: userspace", objects},
+	"testdata/windows.yaml": {host + `
+windows: {enabled: true, networkName: cbr0, enableDSR: true, nodeSelector: {node.kubernetes.io/windows-build: "10.0.20348"},
+  extraConfig: {winkernel: {forwardHealthCheckVip: true}}, extraArgs: [--v=2]}
+monitoring: {expose: true}
+`, append(objects[:2:2], "windows.yaml")},
 	"testdata/everything.yaml": {`
 apiServer: {host: "2001:db8::1", port: 443}
 mode: ipvs
@@ -188,6 +193,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"a proxy beside another one in iptables mode", host + "serviceProxyName: trial\nmode: iptables", "set mode to nftables or userspace"},
 		{"a name that is no label", host + "serviceProxyName: a/b", "/serviceProxyName"},
 		{"all Services without a name", host + "allServices: true", "allServices: all Services are served without it"},
+		{"Windows without a network", host + "windows: {enabled: true}", "windows.networkName"},
+		{"Windows beside another proxy", host + "serviceProxyName: trial\nwindows: {enabled: true, networkName: cbr0}", "windows.enabled"},
+		{"the mode of Windows", host + "windows: {enabled: true, networkName: cbr0, extraConfig: {mode: userspace}}", "windows.extraConfig.mode"},
+		{"misspelt for Windows", host + "windows: {network: cbr0}", "network"},
 		{"monitor of what is not exposed", host + "monitoring: {podMonitor: true}", "monitoring.expose"},
 	}
 	for _, test := range tests {

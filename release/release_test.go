@@ -37,7 +37,7 @@ func release(t *testing.T, version string) (dir string, files map[string]string)
 	dir = t.TempDir()
 	b := testBinary(t)
 	args := []string{"-version", version, "-time", "1767225600", "-chart", chartDir, "-out", dir,
-		"-binary", "linux/arm64=" + b, "-binary", "linux/amd64=" + b, "-plugin", "linux/amd64=" + b, "-plugin", "windows/amd64=" + b}
+		"-binary", "linux/arm64=" + b, "-binary", "linux/amd64=" + b, "-binary", "windows/amd64=" + b, "-plugin", "linux/amd64=" + b, "-plugin", "windows/amd64=" + b}
 	if err := run(args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestReleaseIsTheSameTwice(t *testing.T) {
 		}
 	}
 	want := []string{"SHA256SUMS", "kube-proxy-linux-amd64", "kube-proxy-linux-amd64.spdx.json", "kube-proxy-linux-arm64",
-		"kube-proxy-linux-arm64.spdx.json", "kubectl-sluice-linux-amd64", "kubectl-sluice-linux-amd64.spdx.json",
+		"kube-proxy-linux-arm64.spdx.json", "kube-proxy-windows-amd64.exe", "kube-proxy-windows-amd64.exe.spdx.json", "kubectl-sluice-linux-amd64", "kubectl-sluice-linux-amd64.spdx.json",
 		"kubectl-sluice-windows-amd64.exe", "kubectl-sluice-windows-amd64.exe.spdx.json", "sluice-1.2.3.tgz", "sluice-v1.2.3-image-amd64.tar", "sluice-v1.2.3-image-arm64.tar", "sluice-v1.2.3-image.tar"}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(first))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

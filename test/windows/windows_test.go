@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
 	"sluice/internal/kernel/hns"
 	"sluice/internal/kernel/hns/fakehns"
 	"sluice/internal/testkit"
@@ -22,7 +25,7 @@ func TestWindows(t *testing.T) {
 	l := newLab(t)
 	parts := map[string]func(*testing.T){
 		"load balancer": l.servesLoadBalancer, "HNS away": l.waitsForHNS, "killed": l.isKilledAtAnyCall, "commands": l.answers,
-		"service": l.runsAsService, "packages": l.testsPackages,
+		"chart": l.runsAsChart, "service": l.runsAsService, "packages": l.testsPackages,
 	}
 	for _, networkType := range []string{hns.L2Bridge, hns.L2Tunnel, hns.Overlay} {
 		for _, release := range []string{"14.0", "15.5"} {
@@ -245,6 +248,61 @@ func (l *lab) answers(t *testing.T) {
 			t.Errorf("%s does not say %q:\n%s", ask.command, ask.want, out)
 		}
 	}
+}
+
+// chart is the DaemonSet and the configuration of the chart, as Helm renders them.
+const chart = "../../release/testdata/windows.yaml"
+
+// runsAsChart: the program takes the command line and the configuration of the chart's pod.
+func (l *lab) runsAsChart(t *testing.T) {
+	n := l.newNode(t, hns.L2Bridge, "15.5")
+	command, config := chartPod(t)
+	path := n.Path(n.Label + ".conf")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for i, arg := range command {
+		name, _, _ := strings.Cut(arg, "=")
+		switch name {
+		case "--config":
+			command[i] = name + "=" + wine.Native(path)
+		case "--hostname-override":
+			command[i] = name + "=node1"
+		}
+	}
+	n.write("web.yaml", web("10.244.1.5", "10.244.2.6"))
+	n.Run(l.exe, append(command[1:], "--manifests="+wine.Native(n.manifests), "--control-socket=",
+		"--healthz-bind-address="+n.FreeAddress(), "--metrics-bind-address="+n.FreeAddress())...)
+	n.holds(append(balancers("10.244.1.5 10.244.2.6", 1, "-"), "endpoint remote 10.244.2.6")...) // with enableDSR
+}
+
+// chartPod returns the command of the pod, and its configuration.
+func chartPod(t *testing.T) (command []string, config string) {
+	t.Helper()
+	text, err := os.ReadFile(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var o struct {
+			Kind string
+			Data map[string]string
+			Spec struct{ Template corev1.PodTemplateSpec }
+		}
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatal(err)
+		}
+		switch o.Kind {
+		case "ConfigMap":
+			config = o.Data["config.conf"]
+		case "DaemonSet":
+			command = o.Spec.Template.Spec.Containers[0].Command
+		}
+	}
+	if len(command) < 3 || config == "" {
+		t.Fatalf("%s has the command %q, and the configuration %q", chart, command, config)
+	}
+	return command, config
 }
 
 // runsAsService: the service control manager starts the proxy, and ends it; load balancers stay.

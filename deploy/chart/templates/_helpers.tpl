@@ -88,6 +88,47 @@ oomScoreAdj: -997
 {{- end }}
 {{- end }}
 
+{{- define "sluice.windowsSelector" -}}
+app.kubernetes.io/name: sluice-windows
+{{- end }}
+
+{{- define "sluice.windowsLabels" -}}
+{{ include "sluice.labels" . | replace "app.kubernetes.io/name: sluice" "app.kubernetes.io/name: sluice-windows" }}
+{{- end }}
+
+{{- /* The configuration of nodes with Windows. It has nothing of extraConfig, which is about Linux. */}}
+{{- define "sluice.windowsBase" -}}
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: kernelspace
+bindAddress: {{ .Values.bindAddress | quote }}
+{{- if .Values.monitoring.expose }}
+metricsBindAddress: {{ if contains ":" .Values.bindAddress }}"[::]:10249"{{ else }}0.0.0.0:10249{{ end }}
+{{- end }}
+winkernel:
+  networkName: {{ .Values.windows.networkName | quote }}
+  enableDSR: {{ .Values.windows.enableDSR }}
+{{- end }}
+
+{{- define "sluice.windowsConfig" -}}
+{{- mustMergeOverwrite (include "sluice.windowsBase" . | fromYaml) (deepCopy .Values.windows.extraConfig) | toYaml }}
+{{- end }}
+
+{{- /* Refuses values that cannot work on Windows. */}}
+{{- define "sluice.checkWindows" -}}
+{{- if not .Values.windows.networkName }}
+{{- fail "windows.networkName: pods are in a network of the Host Networking Service, and it is not known which one (set it to a name that Get-HnsNetwork lists)" }}
+{{- end }}
+{{- if .Values.serviceProxyName }}
+{{- fail "windows.enabled: with serviceProxyName there is no proxy for Windows (install the chart once more without it)" }}
+{{- end }}
+{{- range $field := list "mode" "bindAddress" "metricsBindAddress" "hostnameOverride" "healthzBindAddress" "windowsRunAsService" }}
+{{- if hasKey $.Values.windows.extraConfig $field }}
+{{- fail (printf "windows.extraConfig.%s: other parts of the chart depend on it (leave it out)" $field) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* What of the configuration needs new pods. */}}
 {{- define "sluice.restart" -}}
 {{- $config := include "sluice.config" . | fromYaml }}

@@ -16,9 +16,9 @@ import (
 	"sluice/internal/base/printable"
 )
 
-// defaultSelectors find the pods of the proxy: those of the manifests and the chart, and
-// those that took the place of kubeadm's.
-var defaultSelectors = []string{"app.kubernetes.io/name=sluice", "k8s-app=kube-proxy"}
+// defaultSelectors find the pods of the proxy: those of the manifests and the chart, on Linux and on
+// Windows, and those that took the place of kubeadm's.
+var defaultSelectors = []string{"app.kubernetes.io/name=sluice", "app.kubernetes.io/name=sluice-windows", "k8s-app=kube-proxy"}
 
 // nameLabel is the label of the chart for pods of a proxy that serves only Services of its name, beside
 // another one.
