@@ -25,9 +25,10 @@ const CacheVariable = "SLUICE_CLUSTER_CACHE"
 const KubernetesVariable = "SLUICE_KUBERNETES"
 
 // Binaries are the paths of the binaries that a Server runs, of upstream's
-// kube-proxy, and of the one of this module that prints what that knows.
+// kube-proxy for Linux and for Windows, and of the one of this module that prints what
+// that knows.
 type Binaries struct {
-	Etcd, APIServer, KubeProxy, Upstream string
+	Etcd, APIServer, KubeProxy, WindowsKubeProxy, Upstream string
 }
 
 // component is a binary built from a module.
@@ -39,6 +40,8 @@ type component struct {
 	// own is a binary of this module, which may change while the version does not. It imports
 	// nothing else of it.
 	own bool
+	// system is what it is built for, this one if empty.
+	system string
 	// modfile is used in place of go.mod, if not empty.
 	modfile string
 }
@@ -47,6 +50,7 @@ var (
 	etcd      = component{name: "etcd", module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"}
 	apiServer = ofKubernetes("kube-apiserver")
 	kubeProxy = ofKubernetes("kube-proxy")
+	windows   = component{name: "kube-proxy.exe", module: kubeProxy.module, pkg: kubeProxy.pkg, version: kubeProxy.version, system: "windows"}
 	upstream  = component{name: "upstream", module: "k8s.io/kubernetes", pkg: "sluice/test/cluster/upstream",
 		version: "k8s.io/component-base/version.gitVersion", own: true}
 )
@@ -72,7 +76,7 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 		}
 	}
 	var b Binaries
-	for c, path := range map[component]*string{etcd: &b.Etcd, api: &b.APIServer, kubeProxy: &b.KubeProxy, upstream: &b.Upstream} {
+	for c, path := range map[component]*string{etcd: &b.Etcd, api: &b.APIServer, kubeProxy: &b.KubeProxy, windows: &b.WindowsKubeProxy, upstream: &b.Upstream} {
 		if *path, err = c.cached(ctx, dir, report); err != nil {
 			return Binaries{}, fmt.Errorf("build %s: %w", c.name, err)
 		}
@@ -82,7 +86,7 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 
 // modfileOf returns the file that selects a release of Kubernetes.
 func modfileOf(ctx context.Context, release string) (string, error) {
-	own, err := runGo(ctx, "env", "GOMOD")
+	own, err := runGo(ctx, nil, "env", "GOMOD")
 	if err != nil {
 		return "", err
 	}
@@ -184,13 +188,17 @@ func (c component) runGo(ctx context.Context, command string, args ...string) (s
 	if c.modfile != "" {
 		args = append([]string{"-modfile=" + c.modfile}, args...)
 	}
-	return runGo(ctx, append([]string{command}, args...)...)
+	env := []string{"CGO_ENABLED=0"}
+	if c.system != "" {
+		env = append(env, "GOOS="+c.system)
+	}
+	return runGo(ctx, env, append([]string{command}, args...)...)
 }
 
 // runGo runs the go command and returns what it printed.
-func runGo(ctx context.Context, args ...string) (string, error) {
+func runGo(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), env...)
 	output, err := cmd.Output()
 	if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
 		err = fmt.Errorf("%w\n%s", err, failure.Stderr)
