@@ -467,9 +467,8 @@ func TestUserspaceChangesBesideHeldConnections(t *testing.T) {
 		settle(t, n.proxy, n.dir, mark)
 		answered(t, n.Lab, other)
 	}
-	if now := n.metric("sluice_userspace_connections"); now != connections {
-		t.Errorf("%d connections are left, want %d", now, connections)
-	}
+	// Those that asked the other Service may not have ended yet; of those that are held none may be lost.
+	eventually(t, func() bool { return n.metric("sluice_userspace_connections") == connections })
 }
 
 // Connections of a host that vanished without a word end at some time.
