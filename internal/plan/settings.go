@@ -104,7 +104,13 @@ func nodePortIPs(cfg *Config, node *model.Node, hostIPs []netip.Addr) []netip.Ad
 	which := &cfg.NodePortAddresses
 	var ips []netip.Addr
 	if which.Primary || !which.All && len(which.Prefixes) == 0 {
-		ips = append(ips, primaryIPs(cfg.NodeIP, node, hostIPs)...)
+		// Where all local addresses answer, the primary one does only if it is local: some Nodes have
+		// addresses that are translated on the way to them.
+		for _, ip := range primaryIPs(cfg.NodeIP, node, hostIPs) {
+			if !which.AllOf(model.FamilyOf(ip)) {
+				ips = append(ips, ip)
+			}
+		}
 	}
 	for _, ip := range hostIPs {
 		ip = ip.WithZone("") // a prefix contains no address with a zone

@@ -74,6 +74,12 @@ func TestNodePortIPs(t *testing.T) {
 			"prefixes", NodePortAddresses{Prefixes: prefixes("192.0.2.0/24", "2001:db8:2::3/128", "127.0.0.0/8")}, node,
 			[]string{"192.0.2.1", "192.0.2.3", "2001:db8:2::3"},
 		},
+		{
+			"primary and all of a family, of a node with an address that is translated before it",
+			NodePortAddresses{Primary: true, Prefixes: prefixes("0.0.0.0/0")},
+			&model.Node{IPs: addrs("203.0.113.9", "2001:db8:2::9")},
+			[]string{"10.9.0.1", "169.254.0.5", "192.0.2.1", "192.0.2.3", "2001:db8:2::9"},
+		},
 		{"a link-local prefix", NodePortAddresses{Prefixes: prefixes("fe80::/10", "127.0.0.0/8")}, node, []string{"fe80::1"}},
 		{"a prefix that nothing is in", NodePortAddresses{Prefixes: prefixes("203.0.113.0/24", "::1/128")}, node, nil},
 		{

@@ -6,6 +6,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/oracle"
 	"sluice/internal/plan"
+	"sluice/internal/testkit"
 )
 
 // Case is a packet in a random world, and what was planned for that world.
@@ -17,17 +18,14 @@ type Case struct {
 	Planner *plan.Planner
 }
 
-// The numbers of random worlds, and of changes to each.
-const (
-	exploredWorlds  = 150
-	exploredChanges = 20
-)
+// exploredChanges is the number of changes to each random world.
+const exploredChanges = 20
 
 // Explore calls visit with a packet after each of many changes to many random
 // worlds.
 func Explore(visit func(Case)) {
 	topology := Example()
-	for seed := range uint64(exploredWorlds) {
+	for seed := range testkit.Extent[uint64](150, 150, 3000) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		w := Random(rng, topology)
 		w.Config.FrontendsOnly = seed%5 == 0
