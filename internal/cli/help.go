@@ -28,7 +28,7 @@ var flagGroups = []flagGroup{
 	{"Configuration", nil},
 	{"API server and manifests", []string{"manifests", "kubeconfig", "master", "kube-api-*", "config-sync-period"}},
 	{"Rules", []string{"proxy-mode", "sandbox", "cluster-cidr", "detect-local-mode", "pod-*", "nodeport-addresses", "masquerade-all", "iptables-*", "ipvs-*",
-		"proxy-port-range", "udp-timeout", "shutdown-grace", "reset-removed-endpoints", "eject-failing-endpoints", "external-ip-ranges", "reject-localhost-nodeports"}},
+		"proxy-port-range", "udp-timeout", "shutdown-grace", "reset-removed-endpoints", "eject-failing-endpoints", "external-ip-ranges", "reject-localhost-nodeports", "direct-return"}},
 	{"Node", []string{"hostname-override", "bind-address", "oom-score-adj", "conntrack-*"}},
 	{"HTTP, metrics and the control socket", []string{"healthz-*", "metrics-*", "bind-address-hard-fail", "profiling", "show-hidden-metrics-for-version",
 		"service-metrics*", "page*", "control-socket"}},

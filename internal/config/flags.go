@@ -36,6 +36,8 @@ type Flags struct {
 
 	// ServiceMetrics counts connections to each Service, and exports metrics of single Services.
 	ServiceMetrics bool
+	// DirectReturn is the device for direct return, "auto" for the one with the node's address, empty for none.
+	DirectReturn string
 
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
@@ -60,6 +62,7 @@ const (
 	flagExternalIPRanges = "external-ip-ranges"
 	flagRejectLocalhost  = "reject-localhost-nodeports"
 	flagServiceMetrics   = "service-metrics"
+	flagDirectReturn     = "direct-return"
 	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
@@ -99,6 +102,8 @@ func (f *Flags) AddOwn(fs *pflag.FlagSet) {
 		"In nftables mode, count packets to node ports on loopback addresses that are not served there, and reject them. With the feature gate "+string(LocalhostNodePorts)+" they are counted only.")
 	fs.BoolVar(&f.ServiceMetrics, flagServiceMetrics, true,
 		"Count connections to each Service, and export metrics of single Services, named sluice_service_.")
+	fs.StringVar(&f.DirectReturn, flagDirectReturn, "",
+		"In nftables mode, let Services with the annotation sluice/forwarding: direct have direct return: the node that a client outside asks hands its packets to a node with an endpoint, which answers the client itself. The device on whose link the nodes are, or auto for the one with the node's address. Empty to switch it off.")
 }
 
 func (f *Flags) addDeprecated(fs *pflag.FlagSet) {

@@ -25,6 +25,7 @@ var ownFields = map[string]string{
 	"allServices":              flagAllServices,
 	"externalIPRanges":         flagExternalIPRanges,
 	"rejectLocalhostNodePorts": flagRejectLocalhost,
+	"directReturn":             flagDirectReturn,
 	"ejectFailingEndpoints":    "eject-failing-endpoints",
 	"resetRemovedEndpoints":    "reset-removed-endpoints",
 }

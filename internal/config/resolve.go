@@ -142,6 +142,7 @@ func (f *Flags) own(s *Settings, err error) (*Settings, error) {
 	s.Plan.ExternalIPRanges = f.externalIPRanges(&n)
 	f.rejectLocalhost(s, &n)
 	s.Uncounted = !f.ServiceMetrics
+	f.directReturn(s, &n)
 	s.Notes = append(s.Notes, n.asides...)
 	if len(n.errors) > 0 {
 		return nil, Errors(n.errors)

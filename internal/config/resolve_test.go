@@ -41,6 +41,7 @@ func usual() *Settings {
 			MasqueradeBit:     14,
 			Algorithms:        model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev),
 			CanEject:          true,
+			CanDirectReturn:    true,
 			PortRanges:        true,
 			LoopbackLocal:     true,
 		},
@@ -150,6 +151,7 @@ func TestResolve(t *testing.T) {
 			test.want(want)
 			if want.Mode.Name == iptables.Mode.Name {
 				want.Plan.Algorithms, want.Plan.CanEject, want.Plan.PortRanges, want.Plan.LoopbackLocal = 0, false, false, false
+				want.Plan.CanDirectReturn = false
 			}
 			got, err := parse(t, test.in...).Settings()
 			if err != nil {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,16 +24,10 @@ func firstOf(f Family, ips []netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// MAC is the address of a network interface on its link; zero if it is not known.
-type MAC [6]byte
-
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
 // Path is what is known of the way to the address of another node: whether packets that are addressed to
 // neither can be handed to it, and whether what it answers to their clients arrives.
 type Path struct {
 	Addr  netip.Addr
-	MAC   MAC
 	State PathState
 }
 
@@ -62,8 +55,7 @@ type SetPeer struct{ *Peer }
 // DeletePeer removes another node.
 type DeletePeer struct{ Name string }
 
-// SetPaths replaces what is known of the ways to some addresses. Those of PathUnknown without a MAC are
-// forgotten.
+// SetPaths replaces what is known of the ways to some addresses. Those of PathUnknown are forgotten.
 type SetPaths struct{ Paths []Path }
 
 func (e SetPeer) apply(s *State, d *Dirty) {

@@ -49,6 +49,17 @@ func (n *DirectNode) Usable(f model.Family) bool {
 	return !n.Self && n.Path(f).State == model.PathProven
 }
 
+// Count counts the other nodes with an address of a family, by what is known of the way to them.
+func (r *DirectReturn) Count(f model.Family) map[model.PathState]int {
+	out := map[model.PathState]int{}
+	for i := range r.Nodes {
+		if p := r.Nodes[i].Path(f); !r.Nodes[i].Self && p.Addr.IsValid() {
+			out[p.State]++
+		}
+	}
+	return out
+}
+
 func (n *DirectNode) same(o *DirectNode) bool {
 	return n.Name == o.Name && n.Self == o.Self && slices.Equal(n.IPs, o.IPs) && n.IPv4 == o.IPv4 && n.IPv6 == o.IPv6
 }

@@ -93,6 +93,13 @@ func (s *Settings) same(o *Settings) bool {
 		s.ExclusiveIPs == o.ExclusiveIPs && s.MasqueradeMark == o.MasqueradeMark && s.DropInvalid == o.DropInvalid
 }
 
+// SameBesidesDirect reports whether nothing but what is known of other nodes differs, for direct return.
+func (s *Settings) SameBesidesDirect(o *Settings) bool {
+	like := *s
+	like.DirectReturn = o.DirectReturn
+	return like.same(o)
+}
+
 // Same reports whether another one detects the same in the same way.
 func (d Detector) Same(o Detector) bool {
 	return slices.Equal(d.Sources, o.Sources) &&

@@ -58,6 +58,27 @@ func (f Field) Text() string {
 	}[f]
 }
 
+// Text says how many nodes packets are handed to.
+func (r *DirectReturn) Text() string {
+	if r == nil {
+		return "nobody: it is switched off"
+	}
+	var parts []string
+	for _, f := range model.Families {
+		if counts := r.Count(f); len(counts) > 0 {
+			all := 0
+			for _, n := range counts {
+				all += n
+			}
+			parts = append(parts, fmt.Sprintf("%d of %s (%s)", counts[model.PathProven], printable.Count(all, "other node"), f))
+		}
+	}
+	if len(parts) == 0 {
+		return "no other node is known"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Text says which nodes answer clients outside themselves, "" for none.
 func (d *Direct) Text() string {
 	if d == nil {

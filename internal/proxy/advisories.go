@@ -35,6 +35,7 @@ func (p *proxy) foundAdvisories() map[telemetry.Topic][]model.Problem {
 	p.engine.Inspect(func(v engine.View) {
 		node, configuration := p.fit.Look(cfg, v.State, v.Version)
 		out[telemetry.TopicNode] = slices.Concat(node, settings, second)
+		out[telemetry.TopicNetwork] = append(out[telemetry.TopicNetwork], unusedNodes(v.Desired.Settings.DirectReturn)...)
 		out[telemetry.TopicConfiguration] = append(out[telemetry.TopicConfiguration], configuration...)
 	})
 	return out

@@ -24,6 +24,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/coexist"
 	"sluice/internal/observe/conntrack"
+	"sluice/internal/observe/direct"
 	"sluice/internal/observe/ejection"
 	"sluice/internal/observe/evidence"
 	"sluice/internal/observe/loopback"
@@ -42,6 +43,7 @@ type kernel struct {
 	iptablesWatcher *coexist.Watcher   // nil if the mode is one of iptables
 	sensor          *evidence.Sensor
 	ejector         *ejection.Ejector // nil if the mode notices nothing
+	direct          *direct.Follower  // nil if the mode hands no packets to other nodes
 	watcher         *nodeproblem.Watcher
 }
 
@@ -132,6 +134,11 @@ func (k *kernel) assemble() []engine.Observer {
 		})
 		observers = append(observers, k.ejector)
 	}
+	if r, ok := k.dataplane.(dataplane.DirectReturner); ok && k.settings.Plan.CanDirectReturn {
+		k.direct = direct.New(direct.Options{Logger: k.logger.WithName("direct"), Clock: k.clock, Dataplane: r, Sink: k.engine,
+			Probed: k.metrics.DirectReturnProbed, Counted: k.metrics.DirectReturnCounter()})
+		observers = append(observers, k.direct)
+	}
 	return observers
 }
 
@@ -145,6 +152,9 @@ func (k *kernel) run(ctx context.Context) error {
 	}
 	if k.ejector != nil {
 		group.Go(func() error { return k.ejector.Run(ctx) })
+	}
+	if k.direct != nil {
+		group.Go(func() error { return k.direct.Run(ctx) })
 	}
 	group.Go(func() error { k.takeOver(ctx); return nil })
 	return errors.Join(group.Wait(), k.watcher.Close())
@@ -206,6 +216,15 @@ func (k *kernel) advisories() (settings, rules []model.Problem) {
 				Object: model.Object{Kind: "Endpoints that do not answer"},
 				Reason: fmt.Sprintf("they are not noticed, and get connections: %v", err),
 				Remedy: "the proxy tries again; see docs/failover.md for what it needs",
+			})
+		}
+	}
+	if k.direct != nil {
+		if err := k.direct.Err(); err != nil {
+			settings = append(settings, model.Problem{
+				Object: model.Object{Kind: "Direct return"},
+				Reason: fmt.Sprintf("packets are not handed to other nodes as they should be: %v", err),
+				Remedy: "the proxy tries again; see docs/direct-return.md for what it needs",
 			})
 		}
 	}

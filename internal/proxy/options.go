@@ -71,7 +71,7 @@ func (o *Options) Settings() (*config.Settings, error) {
 
 // ReadFor returns what the sources of a proxy with these settings must know of it.
 func ReadFor(s *config.Settings) source.Proxy {
-	return source.Proxy{NodeName: s.Plan.NodeName, ServiceProxyName: s.ServiceProxyName, AllServices: s.AllServices}
+	return source.Proxy{NodeName: s.Plan.NodeName, AllNodes: s.Plan.DirectReturn, ServiceProxyName: s.ServiceProxyName, AllServices: s.AllServices}
 }
 
 // OwnPageAddress returns the page's own address, invalid if it has none.

@@ -59,6 +59,8 @@ func retraction(e model.Event) model.Event {
 		return model.DeleteService(e)
 	case model.SetSlice:
 		return model.DeleteSlice{Name: e.Name}
+	case model.SetPeer:
+		return model.DeletePeer{Name: e.Name}
 	case model.SetServiceCIDR:
 		return model.DeleteServiceCIDR{Name: e.Name}
 	}

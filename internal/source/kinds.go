@@ -42,7 +42,7 @@ func newKind[T any, P interface {
 		Convert: func(object metav1.Object, to Proxy) ([]model.Event, []model.Problem) {
 			v := validator{NewReport(model.Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()})}
 			v.meta(object, names)
-			if kind == "Node" && object.GetName() != to.NodeName {
+			if kind == "Node" && object.GetName() != to.NodeName && !to.AllNodes {
 				return nil, v.List()
 			}
 			events := to.Events(object)
@@ -68,6 +68,9 @@ func (p Proxy) Events(object any) (events []model.Event) {
 			events = append(events, model.SetSlice{Slice: slice})
 		}
 	case *v1.Node:
+		if p.AllNodes && in.Name != p.NodeName {
+			return []model.Event{model.SetPeer{Peer: Peer(in)}}
+		}
 		events = append(events, model.SetNode{Node: Node(in)})
 	case *networkingv1.ServiceCIDR:
 		if !p.Beside() { // addresses that it does not know may be those of Services of others

@@ -14,8 +14,10 @@ const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // Proxy is the proxy that objects are read for.
 type Proxy struct {
-	// NodeName is the one Node that matters.
+	// NodeName is the Node of the proxy, and the one that matters, unless AllNodes: then the addresses of all
+	// others do too.
 	NodeName string
+	AllNodes bool
 	// ServiceProxyName is what the label LabelServiceProxyName of Services must be. If it is empty,
 	// only Services without the label are served.
 	ServiceProxyName string

@@ -39,6 +39,7 @@ func (p Proxy) Service(svc *v1.Service) (*model.Service, bool) {
 	}
 	out.Algorithm, out.AlgorithmChosen = r.algorithm(svc.Annotations)
 	out.Eject = r.eject(svc.Annotations)
+	out.Direct = r.direct(svc.Annotations)
 	var health uint16
 	if svc.Spec.HealthCheckNodePort != 0 {
 		health, _ = r.port("spec.healthCheckNodePort", svc.Spec.HealthCheckNodePort)

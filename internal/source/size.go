@@ -9,6 +9,7 @@ const (
 	frontendSize = 700
 	sliceSize    = 600
 	endpointSize = 180
+	peerSize     = 400
 )
 
 // Size estimates how many bytes of memory the proxy needs for what events set.
@@ -18,6 +19,8 @@ func Size(events []model.Event) (n int64) {
 		case model.SetService:
 			addresses := len(e.ClusterIPs) + len(e.ExternalIPs) + len(e.LoadBalancerIPs) + len(e.RoutedIPs)
 			n += serviceSize + int64(addresses*len(e.Ports))*frontendSize + int64(len(e.SourceRanges))*endpointSize
+		case model.SetPeer:
+			n += peerSize
 		case model.SetSlice:
 			n += sliceSize + int64(len(e.Endpoints)*max(1, len(e.Ports)))*endpointSize
 		}

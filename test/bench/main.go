@@ -67,6 +67,7 @@ type options struct {
 	neighbour    string
 	evidence     bool
 	ejection     bool
+	direct       bool
 	sensor       string
 	churn        time.Duration
 	churning     string
@@ -86,6 +87,7 @@ func main() {
 	flag.BoolVar(&o.rates, "rates", false, "measure nothing but the rates of new connections and of streams")
 	flag.BoolVar(&o.evidence, "evidence", false, "measure nothing but what it costs to see which endpoints answer")
 	flag.BoolVar(&o.ejection, "ejection", false, "measure nothing but what it costs to notice which endpoints do not answer")
+	flag.BoolVar(&o.direct, "direct", false, "measure nothing but what direct return brings")
 	flag.StringVar(&o.sensor, "sensor", "", "program one workload (JSON) in this network namespace, and look at its connections when told to")
 	flag.DurationVar(&o.churn, "churn", 0, "measure nothing but constant change, for that long")
 	flag.StringVar(&o.churning, "churning", "", "measure constant change of one workload (JSON) in this process and network namespace")
@@ -140,6 +142,9 @@ func run(o options) error {
 	if o.ejection {
 		return reportEjection(context.Background())
 	}
+	if o.direct {
+		return reportDirect(context.Background())
+	}
 	if o.neighbours {
 		return reportNeighbours(o.limit)
 	}
@@ -167,6 +172,9 @@ func run(o options) error {
 		return err
 	}
 	if err := reportEjection(context.Background()); err != nil {
+		return err
+	}
+	if err := reportDirect(context.Background()); err != nil {
 		return err
 	}
 	return s.report()

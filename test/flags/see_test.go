@@ -120,6 +120,11 @@ func kernelHas(text string) func(*proxy) string {
 	}
 }
 
+// hasMetric reports whether there is a value of a metric.
+func hasMetric(series string) func(*proxy) string {
+	return func(p *proxy) string { return yesIf(p.metric(series) >= 0) }
+}
+
 // verified reports whether the kernel was just compared with the desired state.
 func verified(p *proxy) string {
 	const series = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"}`

@@ -38,6 +38,8 @@
 // gateway of both nodes: it answers nothing, but remembers what reached it, so
 // that a probe can distinguish a packet that the proxy dropped from one it left alone.
 //
+// StartQuartet makes another lab, of four nodes with a router before them: see quartet.go.
+//
 // Nothing here needs package testing: everything returns errors, so that
 // commands can use a lab as well as tests. Every namespace has a thread of its
 // own that entered it; sockets are made there and used anywhere. Namespaces

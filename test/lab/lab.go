@@ -23,11 +23,20 @@ type Lab struct {
 // New builds a lab, which takes about a tenth of a second. Several labs can run
 // side by side. The caller must Close it.
 func New() (*Lab, error) {
-	l := &Lab{
-		hosts:  map[string]*Host{},
+	l := empty(plannedHosts())
+	return l.build(l.makeHosts, l.makeWire, l.makePods, l.awaitLinks, l.startEcho, l.startWitness)
+}
+
+// empty returns a lab with hosts that do not exist yet.
+func empty(hosts []*Host) *Lab {
+	return &Lab{
+		hosts: map[string]*Host{}, order: hosts,
 		prefix: fmt.Sprintf("%s%d-%06x-", namePrefix, os.Getpid(), rand.IntN(1<<24)),
 	}
-	for _, step := range []func() error{l.makeHosts, l.makeWire, l.makePods, l.awaitLinks, l.startEcho, l.startWitness} {
+}
+
+func (l *Lab) build(steps ...func() error) (*Lab, error) {
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, errors.Join(fmt.Errorf("build lab: %w", err), l.Close())
 		}
@@ -89,7 +98,6 @@ func (l *Lab) Owner(a netip.Addr) *Host {
 // makeHosts makes the namespaces concurrently: most of the time is spent waiting
 // for the kernel.
 func (l *Lab) makeHosts() error {
-	l.order = plannedHosts()
 	errs := make([]error, len(l.order))
 	var all sync.WaitGroup
 	for i, h := range l.order {
@@ -125,7 +133,7 @@ func sysctlsOf(h *Host) [][2]string {
 		{"ipv6/icmp/ratelimit", "0"},
 		{"ipv6/icmp/ratemask", ""},
 	}
-	if h.Node == h.Name {
+	if h.Node == h.Name || h.Name == router {
 		settings = append(settings, [][2]string{
 			{"ipv4/ip_forward", "1"},
 			{"ipv6/conf/all/forwarding", "1"},
@@ -133,7 +141,7 @@ func sysctlsOf(h *Host) [][2]string {
 			{"netfilter/nf_conntrack_udp_timeout_stream", "180"},
 		}...)
 	}
-	if h.Name == "node1" || h.Name == "world" { // they have bridges
+	if h.Name == "node1" || h.Name == "world" || h.Name == "switch" { // they have bridges
 		settings = append(settings, [][2]string{
 			{"bridge/bridge-nf-call-iptables", "0"},
 			{"bridge/bridge-nf-call-ip6tables", "0"},

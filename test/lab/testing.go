@@ -12,10 +12,15 @@ type T interface {
 // it ends.
 func Start(t T) *Lab {
 	t.Helper()
+	return started(t, New)
+}
+
+func started(t T, build func() (*Lab, error)) *Lab {
+	t.Helper()
 	if err := Sweep(); err != nil {
 		t.Errorf("remove leftovers of earlier labs: %v", err)
 	}
-	l, err := New()
+	l, err := build()
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

@@ -25,13 +25,16 @@ sluice/service-proxy-name: {{ . | quote }}
 {{ if include "sluice.beside" . }}10269{{ else }}10249{{ end }}
 {{- end }}
 
-{{- /* The flags of which Services are served. */}}
+{{- /* The flags of which Services are served, and how. */}}
 {{- define "sluice.served" -}}
 {{- with .Values.serviceProxyName }}
 - --service-proxy-name={{ . }}
 {{- end }}
 {{- if .Values.allServices }}
 - --all-services
+{{- end }}
+{{- with .Values.directReturn }}
+- --direct-return={{ . }}
 {{- end }}
 {{- end }}
 
@@ -177,6 +180,9 @@ winkernel:
 {{- end }}
 {{- if and (include "sluice.beside" .) (not (has .Values.mode (list "nftables" "userspace"))) }}
 {{- fail (printf "mode: in %s mode a proxy cannot serve a node beside another one (set mode to nftables or userspace, or leave out serviceProxyName)" .Values.mode) }}
+{{- end }}
+{{- if and .Values.directReturn (or (ne .Values.mode "nftables") (include "sluice.beside" .)) }}
+{{- fail "directReturn: only in nftables mode, and for the only kube-proxy of the nodes (leave it out)" }}
 {{- end }}
 {{- $other := lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy" }}
 {{- if and $other (not .Values.beside) (not (include "sluice.beside" .)) (dig "status" "desiredNumberScheduled" 1 $other | int) (ne (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $other) .Release.Name) }}

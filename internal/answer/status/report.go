@@ -85,8 +85,10 @@ type Report struct {
 	Services int `json:"services"`
 	Slices   int `json:"slices"`
 	// Ejected counts endpoints that get no new connections because they do not answer.
-	Ejected   int `json:"ejectedEndpoints,omitempty"`
-	Endpoints int `json:"endpoints"` // in slices, each as often as it is there
+	Ejected int `json:"ejectedEndpoints,omitempty"`
+	// DirectReturn is nil where it is switched off.
+	DirectReturn *DirectReturn `json:"directReturn,omitempty"`
+	Endpoints    int           `json:"endpoints"` // in slices, each as often as it is there
 	// OrphanSlices counts slices of Services that are not known, beside Slices.
 	OrphanSlices int `json:"orphanSlices,omitempty"`
 	// Unlabelled names the first of them that lack the label with the name of a Service.
@@ -336,7 +338,7 @@ func (out *Report) readView(v engine.View, failures []engine.Failure) {
 	out.IPv4Only, out.NodePortsOnly = v.Desired.Settings.NoIPv6, v.Desired.Settings.NodePortsOnly
 	counts := v.State.Counts()
 	out.Services, out.Slices, out.Endpoints = len(v.State.Services()), counts.Slices, counts.Endpoints
-	out.Ejected = v.Desired.EjectedEndpoints()
+	out.Ejected, out.DirectReturn = v.Desired.EjectedEndpoints(), readDirect(v.Desired)
 	if out.OrphanSlices = v.State.Orphans(); out.OrphanSlices > 0 {
 		for i, s := range v.State.Unlabelled() {
 			if i == maxProblems {

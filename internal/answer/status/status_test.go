@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,31 @@ func TestReportOfAnEngine(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
+	}
+}
+
+// Nodes that packets are not handed to are counted and named, with the reason.
+func TestDirectReturnIsReported(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "here", CanDirectReturn: true, DirectReturn: true})
+	e.Start()
+	web := enginetest.Service("default/web", "10.96.0.1", func(s *model.Service) {
+		s.Direct, s.ExternalIPs = "sluice/forwarding", []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+	})
+	peer := func(name, ip string) model.Event {
+		return model.SetPeer{Peer: &model.Peer{Name: name, IPs: []netip.Addr{netip.MustParseAddr(ip)}}}
+	}
+	e.Sync(web, enginetest.Slice(web.Service, "10.1.0.1@a"), peer("a", "192.0.2.1"), peer("b", "192.0.2.2"),
+		model.SetPaths{Paths: []model.Path{{Addr: netip.MustParseAddr("192.0.2.1"), State: model.PathProven}, {Addr: netip.MustParseAddr("192.0.2.2"), State: model.PathFiltered}}})
+	r := New(Options{Engine: e.Engine, History: history.New(history.Options{}), Clock: clocktesting.NewFakePassiveClock(now),
+		Verdict: func() verdict.Proxy { return verdict.Proxy{Word: verdict.Serving} }, Verdicts: func() map[model.Name]verdict.Service { return nil }, Leaving: func() string { return "" }}).Report()
+	text := written(t, r)
+	for _, want := range []string{"1 frontend through auto, handed to 1 of 2 other nodes (IPv4)", "not b (IPv4): what it sends with an address that is not its own does not arrive"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if d := r.DirectReturn; d == nil || d.Frontends != 1 || d.Nodes["IPv4"]["proven"] != 1 || d.Nodes["IPv4"]["filtered"] != 1 || len(d.NotUsed) != 1 {
+		t.Errorf("the report has %+v", d)
 	}
 }
 

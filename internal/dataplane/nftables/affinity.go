@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"sluice/internal/kernel/nft"
@@ -26,6 +27,8 @@ func hashID(text string) affinityID {
 	sum := sha256.Sum256([]byte(text))
 	return affinityID(binary.BigEndian.Uint64(sum[:]))
 }
+
+func (id affinityID) hex() string { return fmt.Sprintf("%016x", uint64(id)) }
 
 // words are the two halves of the number.
 func (id affinityID) words() [2]uint32 { return [2]uint32{uint32(id >> 32), uint32(id)} }

@@ -51,6 +51,7 @@ type Dataplane struct {
 	clients        clients
 	witness
 	*loopbackCounter
+	directState
 
 	progress func(dataplane.Progress) // nil if not wanted
 
@@ -96,6 +97,7 @@ var (
 	_ dataplane.Describer        = (*Dataplane)(nil)
 	_ dataplane.Witness          = (*Dataplane)(nil)
 	_ dataplane.LoopbackCounter  = (*Dataplane)(nil)
+	_ dataplane.DirectReturner   = (*Dataplane)(nil)
 )
 
 // New opens the sockets. It reads and writes nothing.
@@ -107,6 +109,7 @@ func New(o Options) (_ *Dataplane, err error) {
 		witness:   newWitness(witnessTableOf(o.Instance)),
 
 		loopbackCounter: newLoopbackCounter(loopbackTableOf(o.Instance)),
+		directState:     newDirectState(directTableOf(o.Instance)),
 
 		carried: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
@@ -116,7 +119,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	}()
 	for conn, buffer := range map[**nft.Conn]int{
 		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
-		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer,
+		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer, &d.directState.conn: nft.SendBuffer,
 	} {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
@@ -140,7 +143,7 @@ func New(o Options) (_ *Dataplane, err error) {
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() (err error) {
-	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.writer} {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.directState.conn, d.writer} {
 		if conn != nil { // a long dump ends by that
 			err = errors.Join(err, conn.Close())
 		}

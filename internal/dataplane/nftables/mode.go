@@ -37,6 +37,7 @@ var Mode = dataplane.Mode{
 	Adjust: func(c *plan.Config) {
 		c.DropInvalid = false
 		c.CanEject = true
+		c.CanDirectReturn = true
 		c.PortRanges = true
 		c.Algorithms = model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev)
 	},

@@ -25,14 +25,14 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	}
 	if _, running := o.Running.(interface{ keepsTables() }); !running {
 		own := tableNamesOf(o.Instance)
-		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance))
+		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance), directTableOf(o.Instance))
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	removed, err := removeTables(ctx, conn, names, nft.IP, nft.IP6)
+	removed, err := removeTables(ctx, conn, names, directFamilies...)
 	if removed != nil {
 		o.Logger.Info("Removed nftables tables of a kube-proxy", "tables", removed)
 	}

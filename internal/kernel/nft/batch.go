@@ -99,8 +99,11 @@ func (b *Batch) AddChain(t Table, c Chain) {
 			return a
 		}
 		a = a.nested(unix.NFTA_CHAIN_HOOK, func(a attrs) attrs {
-			a = a.u32(unix.NFTA_HOOK_HOOKNUM, c.Hook)
-			return a.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+			a = a.u32(unix.NFTA_HOOK_HOOKNUM, c.Hook).u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+			if c.Device != "" {
+				a = a.text(unix.NFTA_HOOK_DEV, c.Device)
+			}
+			return a
 		})
 		a = a.u32(unix.NFTA_CHAIN_POLICY, uint32(AcceptCode))
 		return a.text(unix.NFTA_CHAIN_TYPE, c.Type)

@@ -64,6 +64,21 @@ func (c *Conn) Expressions(ctx context.Context, t Table, chain string) ([][]Expr
 	})
 }
 
+// Counters reads what the rules of a table counted, by chain and in their order; 0 for those that do not count.
+func (c *Conn) Counters(ctx context.Context, t Table) (map[string][]uint64, error) {
+	out := map[string][]uint64{}
+	_, err := listRules(ctx, c, t, "", t.in("the rules of"), func(a attrs) (_ struct{}, keep bool) {
+		packets := uint64(0)
+		for _, e := range nfnetlink.Attrs(a.get(unix.NFTA_RULE_EXPRESSIONS)) {
+			packets += parseExpr(e).Packets
+		}
+		chain := a.getText(unix.NFTA_RULE_CHAIN)
+		out[chain] = append(out[chain], packets)
+		return struct{}{}, false
+	})
+	return out, err
+}
+
 func parseExpr(b attrs) Expr {
 	e, data := Expr{Kind: b.getText(unix.NFTA_EXPR_NAME)}, b.get(unix.NFTA_EXPR_DATA)
 	switch e.Kind {

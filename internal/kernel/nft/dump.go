@@ -110,7 +110,7 @@ func (c *Conn) chains(ctx context.Context, family Family, what string, keep func
 		table, hook, policy := a.getText(unix.NFTA_CHAIN_TABLE), a.get(unix.NFTA_CHAIN_HOOK), a.get(unix.NFTA_CHAIN_POLICY)
 		ch := Chain{
 			Name: a.getText(unix.NFTA_CHAIN_NAME), Type: a.getText(unix.NFTA_CHAIN_TYPE),
-			Hook: hook.getU32(unix.NFTA_HOOK_HOOKNUM), Priority: int32(hook.getU32(unix.NFTA_HOOK_PRIORITY)),
+			Hook: hook.getU32(unix.NFTA_HOOK_HOOKNUM), Priority: int32(hook.getU32(unix.NFTA_HOOK_PRIORITY)), Device: hook.getText(unix.NFTA_HOOK_DEV),
 			Drops: policy != nil && toU32(policy) == uint32(DropCode),
 		}
 		if keep(table, ch) {

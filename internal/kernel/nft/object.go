@@ -15,6 +15,8 @@ const (
 	IP   Family = unix.NFPROTO_IPV4
 	IP6  Family = unix.NFPROTO_IPV6
 	INet Family = unix.NFPROTO_INET // both; only of tables that others made
+	// NetDev is of packets as they come in from an interface. Keys of its sets say which family they are of.
+	NetDev Family = unix.NFPROTO_NETDEV
 )
 
 // AddrLen is the length of the family's addresses.
@@ -34,6 +36,8 @@ func (f Family) String() string {
 		return "ip6"
 	case INet:
 		return "inet"
+	case NetDev:
+		return "netdev"
 	}
 	return "ip"
 }
@@ -51,7 +55,8 @@ type Table struct {
 type Chain struct {
 	Name     string
 	Type     string // "nat" or "filter"
-	Hook     uint32 // unix.NF_INET_...
+	Hook     uint32 // unix.NF_INET_... or unix.NF_NETDEV_...
+	Device   string // of base chains of family NetDev
 	Priority int32
 	// Drops says that the policy is drop; only in what was read.
 	Drops bool

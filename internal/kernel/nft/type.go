@@ -24,6 +24,7 @@ const (
 	idIP6      = 8
 	idProtocol = 12
 	idPort     = 13
+	idEther    = 9
 
 	kindVerdict = 1
 	kindPayload = 7
@@ -31,9 +32,10 @@ const (
 	kindConcat  = 13
 	kindNumgen  = 23
 
-	descIP  = 12
-	descIP6 = 13
-	descTH  = 11
+	descIP    = 12
+	descIP6   = 13
+	descTH    = 11
+	descEther = 17
 )
 
 // VerdictType is the data type of verdict maps.
@@ -79,7 +81,8 @@ const (
 	udDataTypeof    = 4
 	udDataInterval  = 6
 
-	bigEndian = 2 // nft's number for network order
+	hostEndian = 1 // nft's number for the order of the machine
+	bigEndian  = 2 // and for network order
 )
 
 func tlv(b []byte, typ byte, v []byte) []byte {
@@ -96,7 +99,7 @@ func (s *Set) userdata() []byte {
 	if s.isMap() {
 		b = tlvU32(b, udDataByteOrder, 0)
 	}
-	if len(s.Key.Parts) > 1 {
+	if len(s.Key.Parts) > 1 || s.Key.Typeof {
 		b = tlv(b, udKeyTypeof, s.Key.typeof())
 	}
 	if s.isMap() {
@@ -113,10 +116,13 @@ func (s *Set) userdata() []byte {
 }
 
 func (t Type) byteOrder() uint32 {
-	if len(t.Parts) == 1 {
-		return bigEndian
+	if len(t.Parts) != 1 {
+		return 0
 	}
-	return 0
+	if t.Parts[0].id == idInteger {
+		return hostEndian
+	}
+	return bigEndian
 }
 
 func typeofExpr(kind uint32, body []byte) []byte {
@@ -127,15 +133,22 @@ func (t Type) typeof() []byte {
 	if !t.Typeof {
 		return typeofExpr(kindConcat, nil)
 	}
+	if len(t.Parts) == 1 {
+		return t.Parts[0].typeof()
+	}
 	var parts []byte
 	for i, p := range t.Parts {
-		var body []byte
-		for j, v := range p.attrs {
-			body = tlvU32(body, byte(j), v)
-		}
-		parts = tlv(parts, byte(i), typeofExpr(p.kind, body))
+		parts = tlv(parts, byte(i), p.typeof())
 	}
 	return typeofExpr(kindConcat, parts)
+}
+
+func (v Value) typeof() []byte {
+	var body []byte
+	for j, attr := range v.attrs {
+		body = tlvU32(body, byte(j), attr)
+	}
+	return typeofExpr(v.kind, body)
 }
 
 func (s *Set) isMap() bool { return s.Data.Verdict || len(s.Data.Parts) > 0 }

@@ -13,6 +13,8 @@ type index struct {
 	// frontends counts those that are programmed, settings is where node ports answer.
 	frontends int
 	settings  plan.Settings
+	// peers are the addresses of other nodes that hand over packets to their node ports.
+	peers map[netip.Addr]struct{}
 	// ranges are where ports are in ranges.
 	ranges plan.Ranges
 	// refused are frontends whose entries cannot be examined until the kernel accepts them.
@@ -54,6 +56,9 @@ func (x *index) empty() bool { return x.frontends == 0 && len(x.retired) == 0 }
 // which it is not known what the kernel does is nil.
 func (x *index) stale(f *flow, frontends map[plan.Key]*plan.Frontend) bool {
 	frontend, found := plan.Lookup(frontends, x.ranges, &x.settings, f.key(), x.local)
+	if !found && x.handed(f) {
+		frontend, found = frontends[f.nodePortKey()]
+	}
 	if f.Protocol == model.TCP {
 		return frontend != nil && !x.forwards(f.By) && f.Translated() && (missesPool(frontend, f) || lostEndpoint(frontend, f))
 	}
@@ -75,6 +80,13 @@ func (x *index) stale(f *flow, frontends map[plan.Key]*plan.Frontend) bool {
 		return !frontend.ProxyConnects || !frontend.HasEndpoints()
 	}
 	return !frontend.Serves(f.endpoint(frontend))
+}
+
+// handed reports whether the flow can be one to a node port of another node, which handed it over. That one
+// would translate it otherwise.
+func (x *index) handed(f *flow) bool {
+	_, ofPeer := x.peers[f.To.Addr()]
+	return ofPeer && f.Translated()
 }
 
 // lostEndpoint reports whether the endpoint of a TCP connection no longer
@@ -109,7 +121,7 @@ func (x *index) isOrphan(f *flow, frontends map[plan.Key]*plan.Frontend) bool {
 		return false
 	}
 	had := func(s plan.Settings) bool { return s.HasNodePorts(f.To.Addr(), x.local) }
-	return had(x.settings) || slices.ContainsFunc(x.former, had)
+	return x.handed(f) || had(x.settings) || slices.ContainsFunc(x.former, had)
 }
 
 // count counts a frontend that replaces another. Either may be nil.
@@ -163,11 +175,26 @@ func (x *index) remove(key plan.Key) {
 // made an entry stale.
 func (x *index) configure(s *plan.Settings) bool {
 	old := x.settings
-	x.settings = *s
+	x.settings, x.peers = *s, peersOf(s)
 	if old.NodePortAll4 == s.NodePortAll4 && old.NodePortAll6 == s.NodePortAll6 &&
 		slices.Equal(old.NodePortIPs, s.NodePortIPs) {
 		return false
 	}
 	x.former = append(x.former, old)
 	return true
+}
+
+func peersOf(s *plan.Settings) map[netip.Addr]struct{} {
+	if s.DirectReturn == nil {
+		return nil
+	}
+	peers := map[netip.Addr]struct{}{}
+	for _, n := range s.DirectReturn.Nodes {
+		for _, ip := range n.IPs {
+			if !n.Self {
+				peers[ip] = struct{}{}
+			}
+		}
+	}
+	return peers
 }

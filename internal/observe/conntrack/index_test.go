@@ -234,6 +234,29 @@ func TestNodePortsOnEveryLocalAddress(t *testing.T) {
 	check("after a pass", "203.0.113.5:30053", "10.244.1.1:5353", false)
 }
 
+// With direct return, another node may have handed over packets to its own node port. Packets that pods here
+// send to one of another node are not such: they are not translated.
+func TestNodePortsOfOtherNodes(t *testing.T) {
+	settings := nodePortsOn("192.0.2.10")
+	settings.DirectReturn = &plan.DirectReturn{Nodes: []plan.DirectNode{
+		{Name: "far", IPs: []netip.Addr{addr("192.0.2.20")}}, {Name: "here", Self: true, IPs: []netip.Addr{addr("192.0.2.10"), addr("192.0.2.11")}}}}
+	x := node(frontend("0.0.0.0:30053", "10.244.1.1:5353"))
+	x.configure(settings)
+	check := func(name, to, by string, want bool) {
+		t.Helper()
+		if got := x.stale(flowOf(model.UDP, to, by)); got != want {
+			t.Errorf("%s: stale is %v", name, got)
+		}
+	}
+	check("endpoint is there", "192.0.2.20:30053", "10.244.1.1:5353", false)
+	check("endpoint left", "192.0.2.20:30053", "10.244.1.2:5353", true)
+	check("not translated", "192.0.2.20:30053", "192.0.2.20:30053", false)
+	check("another port", "192.0.2.20:30054", "10.244.1.2:5353", false)
+	check("an address of this node without node ports", "192.0.2.11:30053", "10.244.1.2:5353", false)
+	x.remove(udp("0.0.0.0:30053"))
+	check("the node port is gone", "192.0.2.20:30053", "10.244.1.1:5353", true)
+}
+
 func TestRefusedIsNeverStale(t *testing.T) {
 	x := node(frontend("10.96.0.1:53", "10.244.1.1:5353"))
 	x.refuse(udp("10.96.0.1:53"))

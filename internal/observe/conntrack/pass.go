@@ -112,7 +112,10 @@ func (r *Reconciler) judge() func(*flow) (stale, planned bool) {
 	look := func(v engine.View) {
 		r.index.ranges = v.Desired.Ranges
 		if stale = r.index.stale(f, r.programmed(f, v.Desired)); stale {
-			frontend, _ := v.Desired.Lookup(f.key(), r.local)
+			frontend, found := v.Desired.Lookup(f.key(), r.local)
+			if !found && r.index.handed(f) {
+				frontend = v.Desired.Frontends[f.nodePortKey()]
+			}
 			planned = frontend != nil && frontend.Serves(f.endpoint(frontend)) && !missesPool(frontend, f)
 		}
 	}

@@ -35,7 +35,7 @@ func (h *History) apply(c *queuedCommit) {
 		b.record()
 	} else {
 		// A proxy that starts finds everything new.
-		h.begun = true
+		h.begun, h.settings = true, c.Change.Settings
 		b.add(Event{Kind: Started, Detail: printable.Count(len(b.services), "Service") + ", " + printable.Count(len(c.Change.Set), "frontend")})
 	}
 	b.recordFailures()
@@ -99,7 +99,7 @@ func (b *batch) record() {
 		b.add(Event{Kind: Repaired})
 	}
 	if b.Change.Settings != nil {
-		b.add(Event{Kind: NodeChanged, Detail: "addresses, pod detection or ranges of Services"})
+		b.recordSettings(b.Change.Settings)
 	}
 	for _, s := range b.services {
 		if b.events == maxPerCommit || !s.known { // do not compare what is not recorded
@@ -107,6 +107,19 @@ func (b *batch) record() {
 			continue
 		}
 		b.recordService(s)
+	}
+}
+
+// recordSettings adds an Event about the settings of the node. Of the ways to other nodes it tells how many can
+// be used.
+func (b *batch) recordSettings(now *plan.Settings) {
+	before := b.settings
+	b.settings = now
+	switch {
+	case before == nil || !before.SameBesidesDirect(now):
+		b.add(Event{Kind: NodeChanged, Detail: "addresses, pod detection or ranges of Services"})
+	case before.DirectReturn.Text() != now.DirectReturn.Text():
+		b.add(Event{Kind: NodeChanged, Detail: "packets with direct return are handed to " + now.DirectReturn.Text()})
 	}
 }
 

@@ -45,6 +45,7 @@ type History struct {
 	refusing map[refusal]*refused
 	failing  map[at]Kind // endpoints that do not answer
 	begun    bool        // by the first commit
+	settings *plan.Settings
 }
 
 // queuedCommit is a commit, and what is known of its Services only while it is new.

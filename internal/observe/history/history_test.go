@@ -141,12 +141,25 @@ func TestEventsOfFailuresAndRepairs(t *testing.T) {
 	h.Committed(failing)
 	h.Committed(&engine.Commit{Kind: engine.Repair, Change: &plan.Change{}, End: now})
 	h.Committed(commit(&plan.Change{Settings: &plan.Settings{}}))
+	silent, proven := directTo(model.PathSilent), directTo(model.PathProven)
+	silent.MasqueradeMark, proven.MasqueradeMark = 1, 1
+	for _, s := range []*plan.Settings{silent, silent, proven} { // what is the same for people is told once
+		h.Committed(commit(&plan.Change{Settings: s}))
+	}
 	got, _ := h.Events(Query{After: 1})
 	want := []string{"service-added default/a Service added: 1 frontend, 1 endpoint", "failed default/a the kernel refused 10.0.0.1:80/TCP: no memory",
-		"repaired  rules repaired", "node-changed  node changed: addresses, pod detection or ranges of Services"}
+		"repaired  rules repaired", "node-changed  node changed: addresses, pod detection or ranges of Services",
+		"node-changed  node changed: addresses, pod detection or ranges of Services",
+		"node-changed  node changed: packets with direct return are handed to 1 of 1 other node"}
 	if !slices.Equal(texts(got), want) {
 		t.Errorf("%q\nwant\n%q", texts(got), want)
 	}
+}
+
+// directTo are settings with direct return and one other node.
+func directTo(s model.PathState) *plan.Settings {
+	far := plan.DirectNode{Name: "far", IPv4: model.Path{Addr: netip.MustParseAddr("192.0.2.2"), State: s}}
+	return &plan.Settings{DirectReturn: &plan.DirectReturn{Nodes: []plan.DirectNode{far}}}
 }
 
 func TestLargeCommitLeavesRoom(t *testing.T) {

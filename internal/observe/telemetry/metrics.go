@@ -46,9 +46,9 @@ type Metrics struct {
 	loopbackFailures, loopbackRejected, loopbackAccepted *metrics.CounterVec
 
 	// Our own.
-	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected *metrics.GaugeVec
-	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections    *metrics.CounterVec
-	transactionElements, programming                                                         *metrics.HistogramVec
+	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected, directNodes              *metrics.GaugeVec
+	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections, directProbes, directPackets *metrics.CounterVec
+	transactionElements, programming                                                                                   *metrics.HistogramVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
@@ -76,7 +76,7 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
 		m.frontends, m.problems, m.invalid, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
-		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections,
+		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections, m.directNodes, m.directProbes, m.directPackets,
 	}
 }
 
@@ -140,6 +140,9 @@ func (m *Metrics) defineOwn() {
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")
 	m.ejected = gauge("sluice_ejected_endpoints", "Endpoints of Services that get no new connections because they do not answer.")
 	m.ejections = counter("sluice_endpoint_ejections_total", "How often endpoints of Services were left out because they did not answer.")
+	m.directNodes = gauge("sluice_direct_return_nodes", "Other nodes, by whether packets are handed to them for direct return: only if their state is proven.", labelFamily, "state")
+	m.directProbes = counter("sluice_direct_return_probes_total", "Rounds of probes through other nodes, by whether they came back.", "result")
+	m.directPackets = counter("sluice_direct_return_packets_total", "Packets of clients that were handed to other nodes: as they came (first), put together from fragments, or to a node that may know their connection (second-chance).", "kind")
 	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")
 }
 

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -36,6 +37,11 @@ func everything(t *testing.T) *world {
 			Since: morning.Add(time.Second), Triggers: []engine.Trigger{{Family: model.IPv4, At: morning.Add(time.Second)}},
 		},
 		Result: dataplane.Result{Failed: map[plan.Key]error{f.Key: errors.New("refused")}}})
+	far := plan.DirectNode{Name: "far", IPv4: model.Path{Addr: netip.MustParseAddr("192.0.2.2"), State: model.PathSilent}}
+	w.committed(time.Second, engine.Commit{Kind: engine.Apply,
+		Change: &plan.Change{Settings: &plan.Settings{DirectReturn: &plan.DirectReturn{Nodes: []plan.DirectNode{far}}}}})
+	w.metrics.DirectReturnProbed(true)
+	w.metrics.DirectReturnCounter()(dataplane.Handed{On: 1})
 	w.updater.OnPass(conntrack.Pass{Duration: time.Second})
 	w.metrics.Answered("/healthz", 200)
 	w.metrics.Answered("/livez", 503)

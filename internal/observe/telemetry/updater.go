@@ -81,6 +81,9 @@ func (u *Updater) Committed(c *engine.Commit) {
 	u.programmed.Services += c.Events.Services
 	u.programmed.Slices += c.Events.Slices
 	u.publishChanges(engine.Events{})
+	if change.Settings != nil {
+		u.Metrics.setDirectReturn(change.Settings.DirectReturn)
+	}
 	u.gaps.follow(change)
 	u.gaps.publish(u.Metrics.noLocalEndpoints)
 	u.synced(c.End)

@@ -92,6 +92,39 @@ func TestMetricsOfOneFamily(t *testing.T) {
 	}
 }
 
+// TestNodesOfDirectReturn: they are counted by family and state, and not at all where it is switched off.
+func TestNodesOfDirectReturn(t *testing.T) {
+	w := newWorld(t)
+	commit := func(r *plan.DirectReturn) {
+		w.committed(time.Second, engine.Commit{Kind: engine.Apply, Change: &plan.Change{Settings: &plan.Settings{DirectReturn: r}}})
+	}
+	path := func(ip string, s model.PathState) model.Path {
+		return model.Path{Addr: netip.MustParseAddr(ip), State: s}
+	}
+	commit(&plan.DirectReturn{Nodes: []plan.DirectNode{
+		{Name: "a", IPv4: path("192.0.2.1", model.PathProven), IPv6: path("2001:db8::1", model.PathFiltered)},
+		{Name: "b", IPv4: path("192.0.2.2", model.PathProven)},
+		{Name: "here", Self: true, IPv4: path("192.0.2.3", model.PathUnknown)},
+	}})
+	w.want("sluice_direct_return_nodes", "IPv4 filtered 0", "IPv4 no-mac 0", "IPv4 off-link 0", "IPv4 proven 2", "IPv4 silent 0", "IPv4 unknown 0",
+		"IPv6 filtered 1", "IPv6 no-mac 0", "IPv6 off-link 0", "IPv6 proven 0", "IPv6 silent 0", "IPv6 unknown 0")
+	commit(nil)
+	w.want("sluice_direct_return_nodes")
+}
+
+// TestPacketsOfDirectReturn: what the kernel counts goes on where rules were written anew.
+func TestPacketsOfDirectReturn(t *testing.T) {
+	w := newWorld(t)
+	count := w.metrics.DirectReturnCounter()
+	count(dataplane.Handed{On: 10, Second: 2})
+	count(dataplane.Handed{On: 15, Second: 2, Late: 1})
+	count(dataplane.Handed{On: 3})
+	w.want("sluice_direct_return_packets_total", "first 18", "fragments 1", "second-chance 2")
+	w.metrics.DirectReturnProbed(true)
+	w.metrics.DirectReturnProbed(false)
+	w.want("sluice_direct_return_probes_total", "answered 1", "lost 1")
+}
+
 func TestReconcileIsAFullSync(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(3*time.Second, &plan.Change{})

@@ -105,6 +105,10 @@ func wordOf(e model.Event) string {
 			return "no node"
 		}
 		return fmt.Sprintf("node %s %v", e.Name, e.IPs)
+	case model.SetPeer:
+		return fmt.Sprintf("peer %s %v", e.Name, e.IPs)
+	case model.DeletePeer:
+		return "no peer " + e.Name
 	case model.SetServiceCIDR:
 		return fmt.Sprintf("cidr %s %v", e.Name, e.Prefixes)
 	case model.DeleteServiceCIDR:

@@ -76,8 +76,10 @@ func kindsOf(c clientset.Interface, proxy source.Proxy) []*kind {
 	endpoints := newAPI[*v1.Endpoints](proxy, "v1", "endpoints", c.CoreV1().Endpoints(""))
 	endpoints.labels = notHeadless
 	nodes := newAPI[*v1.Node](proxy, "v1", "nodes", c.CoreV1().Nodes())
-	nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, proxy.NodeName).String()
-	nodes.only = proxy.NodeName
+	if !proxy.AllNodes {
+		nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, proxy.NodeName).String()
+		nodes.only = proxy.NodeName
+	}
 
 	kinds := []*kind{
 		{name: "Service", apis: []*api{services}},

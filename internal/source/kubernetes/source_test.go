@@ -154,6 +154,30 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
+// TestAllNodes: with direct return, the addresses of other nodes are followed by one list and one watch.
+func TestAllNodes(t *testing.T) {
+	onBoth(t, func(t *testing.T, server *apiServer) {
+		server.put(nodesPath, aNode("far", "192.0.2.9"))
+		f := follow(t, server, func(o *Options) { o.Proxy.AllNodes = true })
+		f.inSync()
+		f.hears("peer far [192.0.2.9]")
+		if selector := server.query(nodesPath).Get("fieldSelector"); selector != "" {
+			t.Errorf("nodes are selected by %q", selector)
+		}
+		server.put(nodesPath, aNode("here", "192.0.2.1"))
+		f.hears("node here [192.0.2.1]")
+		server.put(nodesPath, aNode("far", "192.0.2.8"))
+		f.hears("peer far [192.0.2.8]")
+		server.remove(nodesPath, aNode("far"))
+		f.hears("no peer far")
+		f.read(func(s *model.State) {
+			if s.Node() == nil || len(s.Peers()) > 0 {
+				t.Errorf("the node is %v, others are %v", s.Node(), s.Peers())
+			}
+		})
+	})
+}
+
 func TestNothingAfterRunReturned(t *testing.T) {
 	server := newAPIServer(t, true, servicesPath, slicesPath, nodesPath, cidrsPath)
 	f := follow(t, server, nil)

@@ -1,0 +1,200 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/dataplane"
+	"sluice/internal/model"
+	"sluice/internal/plan"
+)
+
+// directFixture is a node n1 with three others, and a Service with endpoints on some of them.
+func directFixture(index int, on ...string) *dataplane.Direct {
+	d := &dataplane.Direct{Node: "n1", Device: "lo", Index: index, MasqueradeMark: 0x4000,
+		IPv4: netip.MustParseAddr("192.0.2.11"), IPv6: netip.MustParseAddr("2001:db8::11"),
+		NodePortIPs: []netip.Addr{netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("2001:db8::11")},
+		Frontends:   map[plan.Key]*plan.Frontend{}, Changed: map[plan.Key]struct{}{}}
+	for i := 2; i <= 4; i++ {
+		mac := dataplane.MAC{2, 0, 0, 0, 0, byte(i)}
+		four, six := netip.MustParseAddr(fmt.Sprintf("192.0.2.1%d", i)), netip.MustParseAddr(fmt.Sprintf("2001:db8::1%d", i))
+		d.Peers = append(d.Peers, dataplane.DirectPeer{Name: fmt.Sprintf("n%d", i), IPs: []netip.Addr{four, six},
+			IPv4: dataplane.DirectPath{Addr: four, MAC: mac, Usable: true}, IPv6: dataplane.DirectPath{Addr: six, MAC: mac, Usable: true}})
+	}
+	for _, p := range []model.Protocol{model.TCP, model.UDP} {
+		for _, vip := range []string{"198.18.0.10", "2001:db8:18::10"} {
+			addr := netip.MustParseAddr(vip)
+			pod := netip.MustParseAddrPort("10.244.1.1:8080")
+			if addr.Is6() {
+				pod = netip.MustParseAddrPort("[fd00::1]:8080")
+			}
+			direct := &plan.Direct{}
+			for _, n := range on {
+				direct.Nodes = append(direct.Nodes, plan.NodeShare{Name: n, Share: 1})
+				if n == "n1" {
+					direct.Local = &plan.Route{Local: true, Endpoints: []plan.Endpoint{{AddrPort: pod, Local: true}}}
+				}
+			}
+			for _, k := range []plan.Key{{Addr: addr, Port: 80, Protocol: p}, plan.NodePortKey(model.FamilyOf(addr), 30080, p)} {
+				d.Frontends[k] = &plan.Frontend{Key: k, Service: model.Name{Namespace: "default", Name: "web"}, Port: "p", Direct: direct,
+					Route: plan.Route{Endpoints: []plan.Endpoint{{AddrPort: pod}}}}
+				d.Changed[k] = struct{}{}
+			}
+		}
+	}
+	return d
+}
+
+// What is in the kernel follows from what there is, whatever there was before; a later process adopts it, and knows
+// which node had a slot before.
+func TestDirectTables(t *testing.T) {
+	k := newKernel(t)
+	k.ns.Run(t, "", "ip", "link", "set", "lo", "up")
+	d := k.dataplane()
+	apply := func(d *Dataplane, settings *dataplane.Direct) {
+		t.Helper()
+		if err := d.Direct(t.Context(), settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() string {
+		t.Helper()
+		return k.nft("", "list ruleset")
+	}
+	apply(d, directFixture(1, "n2", "n3", "n4"))
+	three := list()
+	apply(d, directFixture(1, "n1", "n2", "n3", "n4"))
+	four := list()
+	if !strings.Contains(three, "fwd") || three == four {
+		t.Fatalf("there is\n%s", three)
+	}
+	moved := len(d.pools0().own())
+	if moved == 0 || previousOfAll(d) != moved {
+		t.Errorf("%d slots became this node's, and of %d it is known who had them before", moved, previousOfAll(d))
+	}
+	// A process that is started anew changes nothing.
+	again := k.dataplane()
+	before := again.directState.conn.Commits()
+	apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
+	if n := again.directState.conn.Commits() - before; n > 0 {
+		t.Errorf("it wrote %d transactions", n)
+	}
+	if now := list(); now != four {
+		t.Errorf("it changed the rules\n%s\nto\n%s", four, now)
+	}
+	if n := previousOfAll(again); n != moved {
+		t.Errorf("of %d slots it is known who had them before, not of %d", n, moved)
+	}
+	// A node that cannot be used loses its slots to nobody, and gets them back.
+	broken := directFixture(1, "n1", "n2", "n3", "n4")
+	broken.Peers[0].IPv4.Usable, broken.Peers[0].IPv4.MAC = false, dataplane.MAC{}
+	apply(again, broken)
+	for _, table := range []string{"netdev", "ip"} {
+		if rules := k.nft("", "list table "+table+" sluice-direct"); strings.Contains(strings.ReplaceAll(rules, "node-ips", ""), ": 192.0.2.12") {
+			t.Errorf("packets are handed to a node that does not answer:\n%.4000s", rules)
+		}
+	}
+	apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
+	if now := list(); now != four {
+		t.Errorf("after a node came back there is\n%s\nnot\n%s", now, four)
+	}
+	// What another program changes is mended, with the same memory.
+	for _, change := range []string{"flush chain netdev sluice-direct from-peer", "delete table ip sluice-direct", "flush map ip6 sluice-direct second",
+		"flush set netdev sluice-direct peers"} {
+		k.nft("", change)
+		apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
+		if now := list(); strings.Count(now, "\n") < strings.Count(four, "\n")/2 {
+			t.Errorf("after %q there is\n%.4000s", change, now)
+		}
+	}
+	// Datagrams forget who had their slots, connections do not.
+	again.clock = func() time.Time { return time.Now().Add(2 * datagramMemory) }
+	apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
+	apply(again, nil)
+	if tables := k.nft("", "list tables"); strings.Contains(tables, "sluice") {
+		t.Errorf("left are %s", tables)
+	}
+}
+
+// Direct return has tables of its own: those of the Services are the same with it, without it and after it, byte for
+// byte, and removing everything removes them too.
+func TestDirectLeavesTheTablesOfServices(t *testing.T) {
+	k := newKernel(t)
+	d := k.dataplane()
+	ok(t, d.Reconcile(t.Context(), variety()))
+	without := k.nft("", "list ruleset")
+	with := variety()
+	for _, fe := range with.Frontends {
+		fe.Direct = &plan.Direct{Nodes: []plan.NodeShare{{Name: "n2", Share: 1}}}
+	}
+	other := k.dataplane()
+	ok(t, other.Reconcile(t.Context(), with))
+	if diff := cmp.Diff(without, k.nft("", "list ruleset")); diff != "" {
+		t.Errorf("frontends with direct return have other rules (-want +got):\n%s", diff)
+	}
+	for range 2 {
+		if err := other.Direct(t.Context(), directFixture(1, "n1", "n2")); err != nil {
+			t.Fatal(err)
+		}
+		if now := k.nft("", "list ruleset"); !strings.Contains(now, without) || strings.Count(now, "sluice-direct {") != 3 {
+			t.Errorf("switched on there is\n%s\nwhich lacks\n%s", now, without)
+		}
+		if err := other.Direct(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(without, k.nft("", "list ruleset")); diff != "" {
+			t.Errorf("switched off there is (-want +got):\n%s", diff)
+		}
+	}
+	one := directFixture(1, "n1", "n2")
+	for _, one.NoIPv6 = range []bool{false, true, false, true} { // of one family nothing of the other one is there
+		if err := other.Direct(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+		tables := k.nft("", "list tables")
+		if has := strings.Contains(tables, "ip6 "+directTableOf("")); has == one.NoIPv6 || !strings.Contains(tables, "ip "+directTableOf("")) {
+			t.Errorf("IPv4 only: %v, and there are the tables\n%s", one.NoIPv6, tables)
+		}
+	}
+	found := Detect(&dataplane.Inventory{Tables: map[string][]string{"netdev " + directTableOf(""): nil, "ip " + directTableOf(""): nil}})
+	if len(found.Traces) != 2 {
+		t.Errorf("of its tables are recognized %v", found.Traces)
+	}
+	k.remove()
+	if left := k.nft("", "list ruleset"); left != "" {
+		t.Errorf("after everything was removed there is\n%s", left)
+	}
+}
+
+// pools0 is a pool of IPv4.
+func (d *directState) pools0() *directPool {
+	for _, p := range d.families[model.IPv4].pools {
+		if p.protocol == model.TCP {
+			return p
+		}
+	}
+	return nil
+}
+
+func (p *directPool) own() (slots []int) {
+	for i, own := range p.now.own {
+		if own {
+			slots = append(slots, i)
+		}
+	}
+	return slots
+}
+
+func previousOfAll(d *Dataplane) (n int) {
+	for i, node := range d.pools0().now.asked[0] {
+		if node != thisNode && d.pools0().now.own[i] {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,405 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testkit"
+	"sluice/test/lab"
+)
+
+// The addresses of the Service of a quartet, and those of the client, by family.
+var (
+	directVIPs   = []netip.Addr{netip.MustParseAddr("198.18.0.10"), netip.MustParseAddr("2001:db8:18::10")}
+	directClient = []netip.Addr{netip.MustParseAddr("198.51.100.10"), netip.MustParseAddr("2001:db8:1::10")}
+)
+
+const directNodePort, bulkPort = 30080, 8082
+
+// quartet is a lab of four nodes with the real binary on each, which have the same objects.
+type quartet struct {
+	t       *testing.T
+	l       *lab.Lab
+	dirs    map[string]string
+	proxies map[string]*lab.Proxy
+	flags   []string
+}
+
+// startQuartet starts the proxies.
+func startQuartet(t *testing.T, manifests string, flags ...string) *quartet {
+	t.Helper()
+	q := &quartet{t: t, l: lab.StartQuartet(t), dirs: map[string]string{}, proxies: map[string]*lab.Proxy{}, flags: flags}
+	for _, n := range lab.Nodes {
+		q.dirs[n] = t.TempDir()
+		q.update(n, manifests)
+		q.start(n)
+	}
+	return q
+}
+
+func (q *quartet) start(node string) {
+	q.t.Helper()
+	q.proxies[node] = launch(q.t, q.l, lab.ProxyOptions{Node: node, Manifests: q.dirs[node], Flags: append([]string{
+		"--proxy-mode", "nftables", "--detect-local-mode", "ClusterCIDR", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
+		"--nodeport-addresses", "192.0.2.0/24,2001:db8::/64"}, q.flags...)})
+}
+
+// update gives a node other objects.
+func (q *quartet) update(node, manifests string) { write(q.t, q.dirs[node], "all.yaml", manifests, 0) }
+
+func (q *quartet) host(name string) *lab.Host {
+	h, err := q.l.Host(name)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	return h
+}
+
+// run runs a shell command on a host.
+func (q *quartet) run(name, command string) string {
+	q.t.Helper()
+	out, err := q.host(name).Run(q.t.Context(), lab.Command{Args: []string{"sh", "-c", command}})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	return out
+}
+
+// endpointState is what the endpoint of the Service on a node is.
+type endpointState uint8
+
+const (
+	noEndpoint endpointState = iota
+	isReady
+	isDraining // it serves what it has
+)
+
+// directManifests are the nodes and a Service with endpoints on some of them.
+func directManifests(annotations string, endpoints map[string]endpointState) string {
+	var b strings.Builder
+	for i, n := range lab.Nodes {
+		fmt.Fprintf(&b, `---
+apiVersion: v1
+kind: Node
+metadata: {name: %s}
+spec: {podCIDRs: ["10.244.%d.0/24", "fd00:10:244:%d::/64"]}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1%d}, {type: InternalIP, address: "2001:db8::1%d"}]}
+`, n, i+1, i+1, i+1, i+1)
+	}
+	fmt.Fprintf(&b, `---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default, annotations: {%s}}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.1
+  clusterIPs: [10.96.0.1, "fd00:10:96::1"]
+  ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
+  ports:
+  - {name: t, protocol: TCP, port: 80, targetPort: 8080, nodePort: %d}
+  - {name: u, protocol: UDP, port: 80, targetPort: 8080, nodePort: %d}
+  - {name: b, protocol: TCP, port: 81, targetPort: %d, nodePort: %d}
+status: {loadBalancer: {ingress: [{ip: %s, ipMode: VIP}, {ip: "%s", ipMode: VIP}]}}
+`, annotations, directNodePort, directNodePort, bulkPort, directNodePort+1, directVIPs[0], directVIPs[1])
+	for f, family := range []string{"IPv4", "IPv6"} {
+		fmt.Fprintf(&b, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-%s, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: %s
+ports: [{name: t, protocol: TCP, port: 8080}, {name: u, protocol: UDP, port: 8080}, {name: b, protocol: TCP, port: %d}]
+endpoints:
+`, strings.ToLower(family), family, bulkPort)
+		for i, n := range lab.Nodes {
+			addr := []string{fmt.Sprintf("10.244.%d.1", i+1), fmt.Sprintf("fd00:10:244:%d::1", i+1)}[f]
+			switch endpoints[n] {
+			case isReady:
+				fmt.Fprintf(&b, "- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", addr, n)
+			case isDraining:
+				fmt.Fprintf(&b, "- {addresses: [%q], nodeName: %s, conditions: {ready: false, serving: true, terminating: true}}\n", addr, n)
+			}
+		}
+	}
+	return b.String()
+}
+
+const directAnnotation = `"sluice/forwarding": "direct"`
+
+// flows are attempts of the client at the Service, in both families and protocols, at the load balancer's addresses
+// and at node ports of nodes.
+func (q *quartet) flows(each int, nodes ...string) (flows []lab.Flow) {
+	for f, vip := range directVIPs {
+		to := []netip.AddrPort{netip.AddrPortFrom(vip, 80)}
+		for _, n := range nodes {
+			to = append(to, netip.AddrPortFrom(q.host(n).Addrs[f], directNodePort))
+		}
+		for _, at := range to {
+			for _, p := range []lab.Protocol{lab.TCP, lab.UDP} {
+				for range each {
+					flows = append(flows, lab.Flow{From: "client", Protocol: p, To: at})
+				}
+			}
+		}
+	}
+	return flows
+}
+
+// allDirect reports whether all attempts are answered, by endpoints that see the client's address.
+func (q *quartet) allDirect(flows []lab.Flow) error {
+	for i, o := range q.l.Probe(q.t.Context(), flows) {
+		if o.Kind != lab.Answered || !slices.Contains(directClient, o.Source.Addr()) {
+			return fmt.Errorf("%v: %v", flows[i], o)
+		}
+	}
+	return nil
+}
+
+// awaitDirect waits until all nodes hand packets to each other.
+func (q *quartet) awaitDirect() {
+	q.t.Helper()
+	testkit.Eventually(q.t, func() error { return q.allDirect(q.flows(6, lab.Nodes...)) })
+}
+
+// Clients outside keep their address at load balancer IPs and node ports of every node, what comes back does not pass
+// the node that they asked, and that knows nothing of their connections. Packets that are too large for a
+// link on the way find out, and fragments arrive.
+func TestDirectReturn(t *testing.T) {
+	t.Parallel()
+	q := startQuartet(t, directManifests(directAnnotation, map[string]endpointState{"n2": isReady, "n3": isReady, "n4": isReady}), "--direct-return=auto")
+	t.Cleanup(q.show)
+	q.awaitDirect()
+	q.run("n1", `nft 'table netdev witness {
+	counter requests { }
+	counter handed { }
+	counter replies { }
+	chain in { type filter hook ingress device "eth0" priority -500; ip daddr 198.18.0.10 counter name requests; ip saddr 198.18.0.10 counter name replies; }
+	chain out { type filter hook egress device "eth0" priority -500; ip daddr 198.18.0.10 counter name handed; ip saddr 198.18.0.10 counter name replies; }
+}'; conntrack -F`)
+	if err := q.allDirect(q.flows(20, lab.Nodes...)); err != nil {
+		t.Error(err)
+	}
+	counted := func(name string) (n int) {
+		_, rest, _ := strings.Cut(q.run("n1", "nft list counter netdev witness "+name), "packets ")
+		_, _ = fmt.Sscan(rest, &n)
+		return n
+	}
+	if requests, handed, replies := counted("requests"), counted("handed"), counted("replies"); requests == 0 || requests != handed || replies != 0 {
+		t.Errorf("of %d packets to the load balancer's address %d were handed on, and %d replies came by", requests, handed, replies)
+	}
+	entries := q.run("n1", "conntrack -L 2>/dev/null; conntrack -L -f ipv6 2>/dev/null")
+	if strings.Contains(entries, directClient[0].String()) || strings.Contains(entries, directClient[1].String()) {
+		t.Errorf("the node that was asked knows of connections:\n%s", entries)
+	}
+	q.testFragments()
+	q.testPathMTU()
+	q.testSwitchedOff()
+}
+
+// show shows the rules of nodes after a failure.
+func (q *quartet) show() {
+	if !q.t.Failed() {
+		return
+	}
+	for _, n := range lab.Nodes {
+		for _, table := range []string{"netdev", "ip"} {
+			out, err := q.host(n).Run(context.Background(), lab.Command{Args: []string{"nft", "list", "table", table, "sluice-direct"}})
+			q.t.Logf("%s: %.6000s %v", n, out, err)
+		}
+	}
+}
+
+// testFragments sends datagrams that are larger than a link takes.
+func (q *quartet) testFragments() {
+	for f, vip := range directVIPs {
+		for range 6 {
+			var answer string
+			err := q.host("client").Do(func() error {
+				c, err := net.Dial("udp", netip.AddrPortFrom(vip, 80).String())
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				buffer := make([]byte, 600)
+				for range 5 { // it may be lost on a busy machine
+					if _, err := c.Write(make([]byte, 4000)); err != nil {
+						return err
+					}
+					_ = c.SetReadDeadline(testkit.Deadline(time.Second))
+					n, err := c.Read(buffer)
+					if answer = string(buffer[:n]); err == nil {
+						return nil
+					}
+				}
+				return errors.New("no answer")
+			})
+			if err != nil || !strings.Contains(answer, directClient[f].String()) {
+				q.t.Errorf("a datagram of 4000 bytes to %s: %.60q, %v", vip, answer, err)
+			}
+		}
+	}
+}
+
+// testPathMTU has the client download through a link that takes smaller packets than it says.
+func (q *quartet) testPathMTU() {
+	const size = 200_000
+	for _, pod := range []string{"p1", "p2", "p3", "p4"} {
+		listener, err := q.serveBulk(pod, size)
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		defer listener.Close()
+	}
+	q.run("router", "ip link set client mtu 1400")
+	defer q.run("router", "ip link set client mtu 1500")
+	for _, vip := range directVIPs {
+		for range 6 {
+			n, err := q.download(netip.AddrPortFrom(vip, 81))
+			if n != size || err != nil {
+				q.t.Errorf("%d of %d bytes came from %s: %v", n, size, vip, err)
+			}
+		}
+	}
+}
+
+// serveBulk has a pod send so many bytes on each connection.
+func (q *quartet) serveBulk(pod string, size int) (net.Listener, error) {
+	var listener net.Listener
+	err := q.host(pod).Do(func() (err error) {
+		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", bulkPort))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = c.Write(make([]byte, size))
+			}()
+		}
+	}()
+	return listener, nil
+}
+
+// download reads what the client is sent.
+func (q *quartet) download(from netip.AddrPort) (n int64, err error) {
+	var c net.Conn
+	err = q.host("client").Do(func() error {
+		d := net.Dialer{Deadline: testkit.Deadline(10 * time.Second)}
+		c, err = d.DialContext(q.t.Context(), "tcp", from.String())
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(testkit.Deadline(20 * time.Second))
+	return io.Copy(io.Discard, c)
+}
+
+// testSwitchedOff starts the proxies without the feature: nothing of it is left, and clients are served.
+func (q *quartet) testSwitchedOff() {
+	q.flags = nil
+	for _, n := range lab.Nodes {
+		if err := q.proxies[n].Stop(); err != nil {
+			q.t.Error(err)
+		}
+		q.start(n)
+	}
+	for _, n := range lab.Nodes {
+		testkit.Eventually(q.t, func() error {
+			if tables := q.run(n, "nft list tables"); strings.Contains(tables, "sluice-direct") {
+				return fmt.Errorf("%s has %s", n, tables)
+			}
+			return nil
+		})
+	}
+	flows := q.flows(4, lab.Nodes...)
+	for i, o := range q.l.Probe(q.t.Context(), flows) {
+		if o.Kind != lab.Answered || slices.Contains(directClient, o.Source.Addr()) {
+			q.t.Errorf("switched off, %v: %v", flows[i], o)
+		}
+	}
+}
+
+// talker is a connection that asks all the time.
+type talker struct {
+	session *lab.Session
+	by      string
+	err     error
+	done    chan struct{}
+}
+
+var errChanged = errors.New("another one answered, or none")
+
+// talk has connections ask all the time until the function is called that it returns. That says which broke, except
+// those that were answered on nodes that died.
+func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
+	ctx, cancel := context.WithCancel(q.t.Context())
+	var all []*talker
+	for i := range tcp + udp {
+		flow := lab.Flow{From: "client", Protocol: lab.TCP, To: netip.AddrPortFrom(directVIPs[i%2], 80)}
+		if i >= tcp {
+			flow.Protocol = lab.UDP
+		}
+		if i%4 >= 2 {
+			flow.To = netip.AddrPortFrom(q.host("n1").Addrs[i%2], directNodePort)
+		}
+		s, err := q.l.Open(flow)
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		a, err := s.Ask()
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		all = append(all, &talker{session: s, by: a.By, done: make(chan struct{})})
+	}
+	for _, one := range all {
+		go one.talk(ctx)
+	}
+	return func(died ...string) error {
+		cancel()
+		broken := map[string]int{}
+		var errs []error
+		for _, one := range all {
+			<-one.done
+			one.session.Close()
+			if one.err != nil && !slices.Contains(died, one.by) {
+				if broken[one.by]++; len(errs) < 5 {
+					errs = append(errs, one.err)
+				}
+			}
+		}
+		if len(errs) == 0 {
+			return nil
+		}
+		return fmt.Errorf("broken of %d connections, by who answered them, are %v: %w", len(all), broken, errors.Join(errs...))
+	}
+}
+
+func (o *talker) talk(ctx context.Context) {
+	defer close(o.done)
+	for ctx.Err() == nil {
+		a, err := o.session.Ask()
+		if err != nil || a.By != o.by {
+			o.err = fmt.Errorf("%s, then %q: %w", o.by, a.By, errors.Join(err, errChanged))
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
