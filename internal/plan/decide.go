@@ -191,8 +191,8 @@ func (c *Decision) admits(d *Desired) (yes, depends bool) {
 }
 
 // Masquerade reports whether an endpoint sees the node's address instead of the
-// client's, and why. An invalid endpoint stands for any endpoint other than the
-// client itself.
+// client's, and why; it does not know if the cause is MechanismDecides. An invalid endpoint stands for any
+// endpoint other than the client itself.
 func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCause) {
 	if c.Frontend == nil {
 		return false, 0
@@ -204,6 +204,9 @@ func (c *Decision) Masquerade(endpoint netip.Addr) (yes bool, why MasqueradeCaus
 		return way.Ordinary, directCause(way)
 	}
 	yes, why = c.Frontend.masquerades(c.Packet.From)
+	if c.Frontend.ownSource() {
+		return yes, why
+	}
 	switch source := c.Packet.Source; {
 	case !endpoint.IsValid() || c.settings.NodePortsOnly || c.Packet.From == NodeClient && !source.IsValid():
 	case c.Frontend.ProxyConnects:
@@ -236,6 +239,12 @@ func (s *Settings) ProxyMasquerades(client netip.Addr, to Endpoint, asked bool, 
 		return asked, cause
 	}
 	return true, ProxyConnects
+}
+
+// ownSource reports whether the mechanism has its own way with source addresses, and is only asked to keep
+// them or not.
+func (f *Frontend) ownSource() bool {
+	return f.Masquerade == MasqueradeUnknown || f.Masquerade == MasqueradeNever && f.MasqueradeCause == ExternalPolicyLocal
 }
 
 func (f *Frontend) masquerades(from Client) (bool, MasqueradeCause) {

@@ -293,16 +293,17 @@ const (
 	MasqueradeNode                  // the node's own
 	MasqueradeOffCluster            // all but those from pods
 	MasqueradeAlways
+	MasqueradeUnknown // the mechanism decides that
 )
 
 func (m Masquerade) String() string {
-	return [...]string{"never", "node", "off-cluster", "always"}[m]
+	return [...]string{"never", "node", "off-cluster", "always", "unknown"}[m]
 }
 
 // MasqueradeCause is why a connection is masqueraded, or is not.
 type MasqueradeCause uint8
 
-// The causes. The first five are of frontends, the others of single connections.
+// The causes. The first five and the last are of frontends, the others of single connections.
 const (
 	PodsNotDetected       MasqueradeCause = iota // no: pods cannot be distinguished from other clients
 	ClientNotPod                                 // yes: the client of a ClusterIP is not a pod
@@ -317,6 +318,7 @@ const (
 	NodeAnswers                                  // no: direct return
 	SomeNodesAnswer                              // yes: direct return, but not of all nodes
 	NodeCannotAnswer                             // yes: direct return, but not of this client's node
+	MechanismDecides                             // not known: Limits.OwnSource
 )
 
 // Settings applies to the whole node.

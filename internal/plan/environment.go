@@ -144,6 +144,10 @@ func (env *environment) masquerade(kind Kind, family model.Family, external mode
 	switch {
 	case env.nodePortsOnly:
 		return MasqueradeAlways, ProxyConnects
+	case env.limits.OwnSource && kind != ClusterIP && external == model.PolicyLocal:
+		return MasqueradeNever, ExternalPolicyLocal
+	case env.limits.OwnSource:
+		return MasqueradeUnknown, MechanismDecides
 	case kind != ClusterIP && external == model.PolicyLocal:
 		return MasqueradeNode, ExternalPolicyLocal
 	case kind != ClusterIP:

@@ -93,6 +93,9 @@ func (e *Evidence) NodeName() string { return e.env.nodeName }
 // Zone returns the zone of this node, "" if it has none.
 func (e *Evidence) Zone() string { return e.env.zone }
 
+// Limits are what the mode cannot do.
+func (e *Evidence) Limits() Limits { return e.env.limits }
+
 // Frontends returns the frontends that the Service holds, sorted by key.
 func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 

@@ -191,6 +191,8 @@ func TestMasquerade(t *testing.T) {
 	cluster := Config{NodeName: here, DetectLocal: DetectClusterCIDR, ClusterCIDRs: prefixes("10.1.0.0/16", "fd00:1::/64")}
 	all := cluster
 	all.MasqueradeAll = true
+	own := all
+	own.Limits.OwnSource = true
 	tests := []struct {
 		name               string
 		cfg                Config
@@ -204,6 +206,8 @@ func TestMasquerade(t *testing.T) {
 		{"internal policy Local", cluster, internalLocal, MasqueradeOffCluster, MasqueradeAlways},
 		{"masqueradeAll is for ClusterIPs", all, externalLocal, MasqueradeAlways, MasqueradeNode},
 		{"masqueradeAll without a detector", Config{NodeName: here, MasqueradeAll: true}, externalLocal, MasqueradeAlways, MasqueradeNode},
+		{"the mechanism decides", own, func(*model.Service) {}, MasqueradeUnknown, MasqueradeUnknown},
+		{"the mechanism keeps the sources of policy Local", own, externalLocal, MasqueradeUnknown, MasqueradeNever},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

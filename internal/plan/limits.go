@@ -10,8 +10,8 @@ import (
 // Limits are what Services may ask for and a mechanism cannot do. What a Service asks for in vain is
 // a problem of it. The zero value is that of a mechanism that can do all.
 type Limits struct {
-	// Mechanism is what is limited, for people.
-	Mechanism string
+	// Mechanism is what is limited, for people, and Short what they call it; empty for the kernel.
+	Mechanism, Short string
 	// NoSCTP leaves out ports of SCTP.
 	NoSCTP bool
 	// NoSourceRanges admits everybody everywhere.
@@ -26,6 +26,9 @@ type Limits struct {
 	// OneRoute leads all clients of a frontend to the same endpoints: under external traffic policy
 	// Local pods and the node itself do not reach those on other nodes.
 	OneRoute bool
+	// OwnSource means that the mechanism decides which source address endpoints see, but for external traffic
+	// policy Local: then it is asked to keep that of clients.
+	OwnSource bool
 	// OneTargetPort leads connections to endpoints of one port only: that of most of them, and of
 	// those the lowest.
 	OneTargetPort bool

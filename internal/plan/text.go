@@ -99,6 +99,7 @@ func (m Masquerade) Text() string {
 		MasqueradeNode:       "the node's own connections",
 		MasqueradeOffCluster: "all but connections from pods",
 		MasqueradeAlways:     "all connections",
+		MasqueradeUnknown:    "not known",
 	}[m]
 }
 
@@ -118,6 +119,7 @@ func (c MasqueradeCause) Text() string {
 		NodeAnswers:           "the node of the endpoint answers the client itself",
 		SomeNodesAnswer:       "if the client's node is one that cannot be used for direct return",
 		NodeCannotAnswer:      "the client's node cannot be used for direct return",
+		MechanismDecides:      "the system decides which address endpoints see",
 	}[c]
 }
 

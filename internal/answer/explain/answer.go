@@ -62,6 +62,8 @@ type Answer struct {
 	Omitted   int              `json:"endpointsOmitted,omitempty"`
 
 	Masquerade *MasqueradeAnswer `json:"masquerade,omitempty"`
+	// SourceUnknown says that which address endpoints see is not for the proxy to decide.
+	SourceUnknown bool `json:"sourceUnknown,omitempty"`
 	// Direct is the way of the packet with direct return, nil without.
 	Direct   *DirectAnswer `json:"direct,omitempty"`
 	Status   *StatusAnswer `json:"status,omitempty"`
@@ -152,6 +154,8 @@ type StatusAnswer struct {
 
 // KernelAnswer is what the kernel holds.
 type KernelAnswer struct {
+	// Of is what holds it in place of the kernel, such as HNS; empty for the kernel.
+	Of          string           `json:"of,omitempty"`
 	Present     bool             `json:"present"`
 	Objects     []KernelObject   `json:"objects,omitempty"`
 	Endpoints   []netip.AddrPort `json:"endpoints,omitempty"` // of the pool that the packet takes

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,6 +45,8 @@ func (c *composer) compose() Answer {
 	a.Packet = PacketAnswer{From: p.From.String(), Source: p.Source, SourcePort: p.SourcePort, Interface: c.in, Destination: p.To.Addr, Port: p.To.Port}
 	switch {
 	case !p.To.Addr.IsValid(): // there is no packet
+		a.Packet.From = c.said
+	case c.limits().OwnSource && c.said != "" && !p.Source.IsValid(): // as what it counts makes no difference
 		a.Packet.From = c.said
 	case c.said == plan.PodClient.String() && p.From == plan.OutsideClient:
 		a.Packet.Asked = c.said
@@ -170,6 +173,8 @@ func (c *composer) reason(f *plan.EndpointDecision) plan.Reason {
 func (c *composer) clientStep() {
 	p := &c.packet
 	switch {
+	case c.limits().OwnSource: // it makes no difference how it is recognised
+		c.step("client", "%s; %s does the same for all clients", c.client(), c.system())
 	case p.From == plan.PodClient && p.Source.IsValid():
 		c.step("client", "%s is a pod, recognised by %s", p.Source, c.detector.Text())
 	case p.From == plan.PodClient:
@@ -186,6 +191,25 @@ func (c *composer) clientStep() {
 		c.step("client", "outside: neither a pod nor this node")
 	}
 }
+
+// client names the client, as the question does.
+func (c *composer) client() string {
+	switch {
+	case c.packet.Source.IsValid():
+		return c.packet.Source.String()
+	case c.said == plan.NodeClient.String():
+		return "this node itself"
+	case c.said == plan.PodClient.String():
+		return "a pod"
+	}
+	return "outside"
+}
+
+// limits are what the mode cannot do.
+func (c *composer) limits() plan.Limits { return c.evidence.Limits() }
+
+// system is what the mode programs.
+func (c *composer) system() string { return cmp.Or(c.limits().Short, "the kernel") }
 
 // undetected describes why pods are not recognised.
 func (c *composer) undetected() string {
@@ -206,6 +230,10 @@ func (c *composer) frontendStep(f *plan.Frontend) {
 
 func (c *composer) filterStep(f *plan.Frontend) {
 	if !f.Filtered {
+		if s := c.evidence.Service; c.limits().NoSourceRanges && s != nil && s.Filtered {
+			c.step("source ranges", "everybody may connect: %s has none", c.system())
+			return
+		}
 		beside := f.Kind == plan.NodePort || f.Kind == plan.ExternalIP
 		if s := c.evidence.Service; s != nil && beside && plan.OpenBeside(s) {
 			c.step("source ranges", "everybody may connect here: loadBalancerSourceRanges is for load balancer IPs only, unless the annotation sluice/source-ranges-apply-to says all")
@@ -243,7 +271,7 @@ func (c *composer) poolStep(f *plan.Frontend) {
 		how += ", " + why
 	}
 	switch {
-	case c.local && f.Kind == plan.ClusterIP:
+	case c.local && (f.Kind == plan.ClusterIP || c.limits().OneRoute):
 		c.step("pool", "endpoints on this node, since %s is Local: %s", f.Kind.Policy(), how)
 	case c.local && c.decision.Loopback:
 		c.step("pool", "endpoints on this node, since %s is Local: %s", f.Kind.Policy(), how)
@@ -254,7 +282,11 @@ func (c *composer) poolStep(f *plan.Frontend) {
 	default:
 		c.step("pool", "endpoints of the whole cluster, since %s is Cluster: %s", f.Kind.Policy(), how)
 	}
-	if c.decision.Verdict == plan.Pass {
+	switch {
+	case c.decision.Verdict != plan.Pass:
+	case c.limits().NoRefusal:
+		c.step("no endpoint", "%s is asked for nothing: the packet is neither forwarded nor refused", c.system())
+	default:
 		c.step("no endpoint", "the packet is left alone, as the Service asks, for others who have the address "+
 			"(annotation service.kubernetes.io/no-reject-on-no-endpoints, or ipMode: Router in status.loadBalancer.ingress)")
 	}
@@ -313,6 +345,8 @@ func (c *composer) choiceStep(f *plan.Frontend) {
 		c.step("choice", "the only one, %s", route.Endpoints[0].At(c.packet.To.Port))
 	case f.Affinity == 0:
 		c.step("choice", "%s, for each new connection", how)
+	case c.limits().NoAffinityTimeout:
+		c.step("choice", "%s, and then the same for this client for as long as %s decides (session affinity)", how, c.system())
 	default:
 		c.step("choice", "%s, and then the same for this client for %s (session affinity)", how, printable.Duration(time.Duration(f.Affinity)*time.Second))
 	}
@@ -336,6 +370,10 @@ func (c *composer) masqueradeStep() {
 		return
 	}
 	yes, why := c.decision.Masquerade(netip.Addr{})
+	if c.limits().OwnSource {
+		c.sourceStep(why)
+		return
+	}
 	reason := why.Text()
 	if why == plan.PodsNotDetected {
 		reason = c.undetected()
@@ -359,6 +397,16 @@ func (c *composer) masqueradeStep() {
 		itself = ", " + itself
 	}
 	c.step("masquerade", "no, the endpoint sees the client's address%s: %s", itself, reason)
+}
+
+// sourceStep says what is known of the source address that endpoints see, if that is not the proxy's to decide.
+func (c *composer) sourceStep(why plan.MasqueradeCause) {
+	if why == plan.MechanismDecides {
+		c.answer.SourceUnknown = true
+		c.step("source", "which address the endpoint sees is up to %s", c.system())
+		return
+	}
+	c.step("source", "%s is asked to let the endpoint see the client's address: %s", c.system(), why.Text())
 }
 
 func (c *composer) listEndpoints() {
@@ -441,7 +489,7 @@ func (c *composer) summary() string {
 	case c.decision.Cause != plan.HasEndpoint:
 		return c.refusal()
 	case c.answer.Verdict == verdict.Unknown, c.verdict.Cause == verdict.ProgrammingFailed:
-		return "would reach an endpoint, but the kernel is not programmed so"
+		return "would reach an endpoint, but " + c.system() + " is not programmed so"
 	case !c.answer.Flows:
 		return c.verdict.Why
 	}

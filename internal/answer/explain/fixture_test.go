@@ -41,8 +41,13 @@ func run(t *testing.T, b behaviour, events ...model.Event) *proxy {
 // start starts an engine that knows nothing.
 func start(t *testing.T, b behaviour) *proxy {
 	t.Helper()
-	e := enginetest.New(t, plan.Config{NodeName: "here", MasqueradeBit: 14, DetectLocal: plan.DetectClusterCIDR,
-		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
+	return startOn(t, enginetest.New(t, plan.Config{NodeName: "here", MasqueradeBit: 14, DetectLocal: plan.DetectClusterCIDR,
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}), b)
+}
+
+// startOn starts an engine, with a dataplane that behaves as it should in the test.
+func startOn(t *testing.T, e *enginetest.Engine, b behaviour) *proxy {
+	t.Helper()
 	e.Dataplane.Set(func(is *behaviour) { *is = b })
 	e.Start()
 	judge := func(v engine.View) *verdict.Judge { return &verdict.Judge{View: v, Phase: e.Frontend} }

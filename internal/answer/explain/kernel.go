@@ -29,9 +29,9 @@ func (c *composer) statusStep() {
 	case engine.Programmed:
 		c.step("status", "programmed %s ago, revision %d", c.ago(s.Since), s.Revision)
 	case engine.Pending:
-		c.step("status", "planned %s ago, not yet in the kernel, revision %d", c.ago(s.Since), s.Revision)
+		c.step("status", "planned %s ago, not yet in %s, revision %d", c.ago(s.Since), c.system(), s.Revision)
 	default:
-		c.step("status", "refused by the kernel, %s, revision %d", printable.Attempts(s.Attempts, s.Since, s.Retry, c.now), s.Revision)
+		c.step("status", "refused by %s, %s, revision %d", c.system(), printable.Attempts(s.Attempts, s.Since, s.Retry, c.now), s.Revision)
 	}
 }
 
@@ -39,18 +39,19 @@ func (c *composer) ago(then time.Time) string { return printable.Duration(c.now.
 
 // kernelStep describes what the kernel holds.
 func (c *composer) kernelStep() {
+	subject := cmp.Or(c.limits().Short, "kernel")
 	if c.kernelErr != nil {
 		c.answer.Kernel = &KernelAnswer{Error: c.kernelErr.Error()}
-		c.step("kernel", "cannot be read: %s", c.kernelErr)
+		c.step(subject, "cannot be read: %s", c.kernelErr)
 		return
 	}
 	k := c.kernel
 	if k == nil {
-		c.step("kernel", "%s mode does not show what it holds for one frontend", c.mode)
+		c.step(subject, "%s mode does not show what it holds for one frontend", c.mode)
 		return
 	}
 	pool, size := c.kernelPool()
-	a := &KernelAnswer{Present: k.Present, Endpoints: pool, Size: size}
+	a := &KernelAnswer{Of: c.limits().Short, Present: k.Present, Endpoints: pool, Size: size}
 	for _, o := range k.Objects {
 		a.Objects = append(a.Objects, KernelObject(o))
 	}
@@ -62,20 +63,24 @@ func (c *composer) kernelStep() {
 	}
 	c.answer.Kernel = a
 	if !k.Present {
-		c.step("kernel", "holds nothing for this frontend")
+		c.step(subject, "holds nothing for this frontend")
 		return
 	}
-	holds := fmt.Sprintf("holds a verdict for it, and %s", printable.Count(size, "endpoint"))
-	if size == 0 {
-		holds = "holds a verdict for it, and no endpoint"
+	what, endpoints := "verdict", printable.Count(size, "endpoint")
+	if c.limits().Short != "" {
+		what = "load balancer"
 	}
+	if size == 0 {
+		endpoints = "no endpoint"
+	}
+	holds := fmt.Sprintf("holds a %s for it, and %s", what, endpoints)
 	if k.Counted {
 		holds += fmt.Sprintf("; it has counted %s", printable.Count(int(k.Connections), "connection"))
 		if k.Refused > 0 {
 			holds += fmt.Sprintf(" and %s that it refused", printable.Count(int(k.Refused), "packet"))
 		}
 	}
-	c.step("kernel", "%s", holds)
+	c.step(subject, "%s", holds)
 }
 
 // kernelPool returns the pool in the kernel that the packet takes.
@@ -116,16 +121,16 @@ func (c *composer) programmingProblems() {
 	switch {
 	case s.Phase == engine.Failed:
 		c.problem(string(verdict.ProgrammingFailed), "look at the error; the frontend is tried again by itself, and at once when the Service changes",
-			"the kernel refused this frontend: %v", s.Err)
+			"%s refused this frontend: %v", c.system(), s.Err)
 	case s.Phase == engine.Pending && s.Err != nil:
 		c.problem("pending", "look at the error; it is tried again by itself",
-			"the kernel cannot be programmed at the moment: %v", s.Err)
+			"%s cannot be programmed at the moment: %v", c.system(), s.Err)
 	case s.Phase == engine.Pending:
 		c.problem("pending", "wait a moment and ask again; kube-proxy status shows how far it is",
-			"the frontend is not in the kernel yet")
+			"the frontend is not in %s yet", c.system())
 	case c.kernel != nil && c.differs():
 		c.problem("kernel-differs", "ask again: what others changed is repaired by itself, at the latest after a sync period",
-			"the kernel holds something else than was programmed")
+			"%s holds something else than was programmed", c.system())
 	}
 }
 

@@ -55,14 +55,20 @@ func newWorld(t testing.TB, edits ...func(*Options)) *world {
 // newWorldAt does the same with a clock.
 func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Options)) *world {
 	t.Helper()
+	return newWorldOf(t, c, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, edits...)
+}
+
+// newWorldOf does the same with a configuration.
+func newWorldOf(t testing.TB, c clock.WithDelayedExecution, config plan.Config, edits ...func(*Options)) *world {
+	t.Helper()
 	history := history.New(history.Options{Clock: c})
 	w := &world{t: t, history: history}
 	w.collector = perservice.New(perservice.Options{Off: true, Refused: history.Refused, Clock: c,
 		Traffic: func(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {
 			return w.Dataplane.Traffic(ctx, each)
 		}})
-	w.Engine = enginetest.NewAt(t, c, plan.Config{NodeName: "node1", DetectLocal: plan.DetectClusterCIDR, MasqueradeBit: 14, Algorithms: model.NewAlgorithms(model.RoundRobin),
-		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, history)
+	w.Engine = enginetest.NewAt(t, c, config, history)
 	reporter := status.New(status.Options{
 		Engine: w.Engine.Engine, History: history, Verdict: w.verdict, Verdicts: func() map[model.Name]verdict.Service { return w.verdicts() }, Leaving: func() string { return "" },
 		Version: "v1.2.3", Mode: "nftables", ModeReason: "nobody chose it", Node: "node1", Clock: c,

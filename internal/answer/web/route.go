@@ -21,7 +21,7 @@ type route struct {
 
 // drawnPool are the endpoints on this node, or elsewhere.
 type drawnPool struct {
-	Place, Source string // Source is what the endpoints see
+	Place, Source string // Source is what the endpoints see, "" if it is not known
 	Endpoints     []drawnEndpoint
 	More          int
 	Cut           bool // none of them answers
@@ -47,7 +47,7 @@ func routeOf(a *explain.Answer) *route {
 		text  string
 		local bool
 	}{{"on this node", true}, {"on other nodes", false}} {
-		if p := poolAt(a.Endpoints, place.local); len(p.Endpoints) > 0 {
+		if p := poolAt(a.Endpoints, place.local, !a.SourceUnknown); len(p.Endpoints) > 0 {
 			p.Place = place.text
 			r.Pools = append(r.Pools, p)
 		}
@@ -66,8 +66,8 @@ func reaches(a *explain.Answer) bool {
 	return a.Flows || a.Cause == string(verdict.EndpointSilent) || a.Cause == string(verdict.EndpointResets)
 }
 
-// poolAt returns the endpoints in use on this node, or on others.
-func poolAt(all []explain.EndpointAnswer, local bool) (p drawnPool) {
+// poolAt returns the endpoints in use on this node, or on others. It may be known which source address they see.
+func poolAt(all []explain.EndpointAnswer, local, known bool) (p drawnPool) {
 	masqueraded, direct, failing, used := false, false, 0, 0
 	for i := range all {
 		e := &all[i]
@@ -87,6 +87,7 @@ func poolAt(all []explain.EndpointAnswer, local bool) (p drawnPool) {
 	}
 	p.Cut = failing > 0 && failing == used
 	switch {
+	case !known:
 	case masqueraded && direct:
 		p.Source = "the client's address, or this node's"
 	case masqueraded:

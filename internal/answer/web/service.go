@@ -44,6 +44,8 @@ type servicePage struct {
 	Counted       bool
 	History       eventList
 	Frontends     []frontendRow
+	// OwnSource says that it is not known which connections are masqueraded.
+	OwnSource bool
 	// MoreFrontends counts those that are not shown.
 	MoreFrontends int
 
@@ -111,7 +113,7 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 	} else {
 		v.Known = true
 		v.listLost(s.lost(svc))
-		s.inspect(func(view engine.View) { v.describe(s, svc, s.judge(view), report.Now) })
+		s.inspect(func(view engine.View) { v.describe(view, s, svc, s.judge(view), report.Now) })
 		if !svc.proxied() {
 			v.connections = h.connections.read(ctx)
 		}
@@ -129,7 +131,7 @@ func (h *Handler) servicePage(ctx context.Context, params url.Values) (code int,
 	return http.StatusOK, v
 }
 
-func (v *servicePage) describe(s *snapshot, svc *service, judge *verdict.Judge, now time.Time) {
+func (v *servicePage) describe(view engine.View, s *snapshot, svc *service, judge *verdict.Judge, now time.Time) {
 	is := judge.Service(svc.Name, svc.frontends)
 	v.State = conditionOf(&is)
 	v.From = cmp.Or(v.From, worstOff(is.Clients))
@@ -141,7 +143,9 @@ func (v *servicePage) describe(s *snapshot, svc *service, judge *verdict.Judge, 
 	if v.MoreAddresses = max(0, len(v.Addresses)-maxAddresses); v.MoreAddresses > 0 {
 		v.Addresses = v.Addresses[:maxAddresses]
 	}
-	v.Facts = facts(svc)
+	evidence := view.Evidence(svc.Name)
+	limits := evidence.Limits()
+	v.Facts, v.OwnSource = facts(svc, limits), limits.OwnSource
 	v.listFrontends(s, svc, judge, now)
 }
 
@@ -153,7 +157,7 @@ func worstOff(all []verdict.Client) string {
 	return slices.MinFunc(all, func(a, b verdict.Client) int { return a.Word.Compare(b.Word) }).From
 }
 
-func facts(s *service) []fact {
+func facts(s *service, limits plan.Limits) []fact {
 	all, here := plan.InUse(s.frontends)
 	out := []fact{{"Endpoints", "none"}}
 	if all > 0 {
@@ -172,11 +176,17 @@ func facts(s *service) []fact {
 		out = append(out, fact{"External traffic", s.ExternalPolicy.String()})
 	}
 	if s.Affinity > 0 {
-		out = append(out, fact{"Affinity", "by client address, for " + duration(time.Duration(s.Affinity)*time.Second)})
+		lasts := duration(time.Duration(s.Affinity) * time.Second)
+		if limits.NoAffinityTimeout {
+			lasts = "as long as " + limits.Short + " decides"
+		}
+		out = append(out, fact{"Affinity", "by client address, for " + lasts})
 	}
 	if s.Filtered {
 		ranges := printable.Count(len(s.SourceRanges), "source range")
 		switch {
+		case limits.NoSourceRanges:
+			ranges = "everybody: " + limits.Short + " has no source ranges"
 		case s.FilterAll:
 			ranges += ", at all external addresses"
 		case plan.OpenBeside(s.Service):

@@ -43,7 +43,7 @@ func TestKindsOfFrontends(t *testing.T) {
 	n.settings.DSR, n.settings.ForwardHealthChecks = true, true
 	cluster, near, kept := web("10.96.0.1:80", "10.1.1.1:8080", "10.1.2.1:8080"), web("0.0.0.0:30080", "10.1.1.1:8080"), web("198.51.100.65:80", "10.1.1.1:8080")
 	cluster.Affinity = 60
-	near.Kind, near.Masquerade = plan.NodePort, plan.MasqueradeNode
+	near.Kind, near.Masquerade = plan.NodePort, plan.MasqueradeNever
 	kept.Kind, kept.PreserveDestination, kept.HealthPort = plan.LoadBalancerIP, true, 10256
 	external := web("198.51.100.1:53", "10.1.2.1:5353")
 	external.Kind, external.Protocol = plan.ExternalIP, model.UDP

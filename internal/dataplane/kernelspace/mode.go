@@ -39,8 +39,8 @@ var Mode = dataplane.Mode{
 		return remove(ctx, hns.NewClient(service))
 	},
 	Adjust: func(c *plan.Config) {
-		c.Limits = plan.Limits{Mechanism: "the Host Networking Service of Windows",
-			NoSCTP: true, NoSourceRanges: true, NoAffinityTimeout: true, NoWeights: true, NoRefusal: true, OneRoute: true, OneTargetPort: true}
+		c.Limits = plan.Limits{Mechanism: "the Host Networking Service of Windows", Short: "HNS",
+			NoSCTP: true, NoSourceRanges: true, NoAffinityTimeout: true, NoWeights: true, NoRefusal: true, OneRoute: true, OwnSource: true, OneTargetPort: true}
 		c.FrontendsOnly, c.PreserveDestination, c.PrimaryIPs = true, true, true
 		c.NodePortAddresses = plan.NodePortAddresses{All: true}
 		c.DropInvalid = false

@@ -126,7 +126,7 @@ func (n *node) settled(d *Dataplane, desired *plan.Desired) {
 
 // web is a frontend with endpoints.
 func web(at string, endpoints ...string) *plan.Frontend {
-	f := &plan.Frontend{Key: dataplanetest.Key(at, model.TCP), Route: plan.Route{Endpoints: dataplanetest.Endpoints(endpoints...)}}
+	f := &plan.Frontend{Key: dataplanetest.Key(at, model.TCP), Masquerade: plan.MasqueradeUnknown, Route: plan.Route{Endpoints: dataplanetest.Endpoints(endpoints...)}}
 	for i := range f.Route.Endpoints {
 		e := &f.Route.Endpoints[i]
 		e.Local = netip.MustParsePrefix("10.1.1.0/24").Contains(e.Addr())

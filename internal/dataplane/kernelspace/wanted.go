@@ -73,7 +73,7 @@ func (d *Dataplane) direct(f *plan.Frontend) bool {
 	case f.Kind == plan.LoadBalancerIP && f.PreserveDestination:
 		return true
 	}
-	return f.Masquerade == plan.MasqueradeNode // external traffic policy Local: clients keep their address
+	return f.Masquerade == plan.MasqueradeNever // external traffic policy Local: clients keep their address
 }
 
 func (d *Dataplane) newBalancer(f *plan.Frontend, at plan.Key, port uint16) balancer {
