@@ -20,6 +20,9 @@ const (
 	limitPeriod = 10 * time.Second
 	// noMemoryLimit is what the runtime calls a limit if there is none.
 	noMemoryLimit = math.MaxInt64
+	// calmGarbage is how much garbage there may be after the start, in percent of what lives. Nearly all of
+	// that lives as long as its object, so that a smaller heap costs a change no time that can be measured.
+	calmGarbage = 40
 	// settlePeriod is how long observers have for the first commit before memory is given back.
 	settlePeriod = time.Second
 )
@@ -69,6 +72,9 @@ func (p *proxy) followMemory(ctx context.Context, limit int64) {
 		case <-ctx.Done():
 			return
 		case <-settled.C():
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(calmGarbage)
+			}
 			giveBackMemory(p.logger)
 		case <-ticker.C():
 			limit = respectMemoryLimit(p.logger, limit)

@@ -124,6 +124,23 @@ func TestMemoryLimitOfTheContainerIsRespected(t *testing.T) {
 	}
 }
 
+// After its start the proxy lets less garbage gather, unless the environment says how much may.
+func TestLittleGarbageAfterTheStart(t *testing.T) {
+	t.Parallel()
+	for env, want := range map[string]string{"GOGC=": "40", "GOGC=77": "77"} {
+		l, dir := lab.Start(t), t.TempDir()
+		write(t, dir, "good.yaml", goodManifests, 0)
+		p := launch(t, l, lab.ProxyOptions{Manifests: dir, Env: []string{env}})
+		settle(t, p, dir, 0)
+		testkit.Eventually(t, func() error {
+			if want := "\ngo_gc_gogc_percent " + want + "\n"; !strings.Contains(metricsPage(l, "/metrics"), want) {
+				return fmt.Errorf("%s: the metrics are without %q", env, want)
+			}
+			return nil
+		})
+	}
+}
+
 // As many Services as large clusters have, with two endpoints each, fit a container of 128 MiB. With
 // iptables they do not: besides the proxy, which needs about as much as in other modes, the container
 // has the command that lists all rules, or with legacy replaces them for each change, which takes 35 MiB,
