@@ -68,6 +68,10 @@ func (p *DirectPeer) Path(f model.Family) DirectPath {
 	return p.IPv6
 }
 
+// DirectDelay is for how long packets of a Service that is new to direct return are not handed on: other nodes may not
+// know it yet, and would not know the connections that it has.
+const DirectDelay = 3 * time.Second
+
 // MAC is the address of a network interface on its link; zero if it is not known.
 type MAC = [6]byte
 

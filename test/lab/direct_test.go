@@ -201,7 +201,31 @@ func TestDirectReturn(t *testing.T) {
 	}
 	q.testFragments()
 	q.testPathMTU()
+	q.testCleanup()
 	q.testSwitchedOff()
+}
+
+// testCleanup has the commands of a node recognize and remove what a proxy left that was killed.
+func (q *quartet) testCleanup() {
+	binary, err := lab.Binary()
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if err := q.proxies["n4"].Kill(); err != nil {
+		q.t.Fatal(err)
+	}
+	out, _ := q.host("n4").Run(q.t.Context(), lab.Command{Args: []string{binary, "check", "--manifests", q.dirs["n4"]}})
+	for _, family := range []string{"netdev", "ip", "ip6"} {
+		if !strings.Contains(out, "table "+family+" sluice-direct of Sluice") {
+			q.t.Errorf("check does not see the table of family %s:\n%s", family, out)
+		}
+	}
+	q.run("n4", binary+" --cleanup")
+	if left := q.run("n4", "nft list ruleset"); strings.Contains(left, "sluice") {
+		q.t.Errorf("after --cleanup there is\n%s", left)
+	}
+	q.start("n4")
+	q.awaitDirect()
 }
 
 // show shows the rules of nodes after a failure.
@@ -321,12 +345,7 @@ func (q *quartet) testSwitchedOff() {
 		q.start(n)
 	}
 	for _, n := range lab.Nodes {
-		testkit.Eventually(q.t, func() error {
-			if tables := q.run(n, "nft list tables"); strings.Contains(tables, "sluice-direct") {
-				return fmt.Errorf("%s has %s", n, tables)
-			}
-			return nil
-		})
+		q.awaitNothingLeft(n)
 	}
 	flows := q.flows(4, lab.Nodes...)
 	for i, o := range q.l.Probe(q.t.Context(), flows) {
@@ -334,6 +353,17 @@ func (q *quartet) testSwitchedOff() {
 			q.t.Errorf("switched off, %v: %v", flows[i], o)
 		}
 	}
+}
+
+// awaitNothingLeft waits until a node has no rules for direct return.
+func (q *quartet) awaitNothingLeft(node string) {
+	q.t.Helper()
+	testkit.Eventually(q.t, func() error {
+		if tables := q.run(node, "nft list tables"); strings.Contains(tables, "sluice-direct") {
+			return fmt.Errorf("%s has %s", node, tables)
+		}
+		return nil
+	})
 }
 
 // talker is a connection that asks all the time.

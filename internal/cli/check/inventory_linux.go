@@ -57,7 +57,7 @@ func (v *inventory) readNFT(ctx context.Context) error {
 	}
 	defer conn.Close()
 	var errs []error
-	for _, family := range []nft.Family{nft.IP, nft.IP6, nft.INet} {
+	for _, family := range []nft.Family{nft.IP, nft.IP6, nft.INet, nft.NetDev} {
 		tables, err := conn.TableNames(ctx, family)
 		errs = append(errs, err)
 		for _, table := range tables {

@@ -29,7 +29,9 @@ type directState struct {
 	name string
 	// known says that what the kernel has is known, and absent that it is nothing.
 	known, absent bool
-	settings      dataplane.Direct
+	// resumes says that packets were handed on before, and other nodes know that.
+	resumes  bool
+	settings dataplane.Direct
 	// generation is that of the ruleset when the tables were last known to be as they should be.
 	generation uint32
 	ingress    *mirror
@@ -92,6 +94,7 @@ func (d *directState) Direct(ctx context.Context, settings *dataplane.Direct) er
 	}
 	err := d.follow(ctx, settings, all)
 	if d.known, d.absent = err == nil, false; err == nil {
+		d.resumes = false
 		d.generation, err = d.conn.Generation(ctx)
 	}
 	return err
@@ -136,9 +139,13 @@ func (d *directState) follow(ctx context.Context, settings *dataplane.Direct, al
 			m.add(b, set, want)
 		}
 	}
+	now, begins := d.clock(), time.Time{}
+	if !d.resumes {
+		begins = now.Add(dataplane.DirectDelay)
+	}
 	place := func(k plan.Key) {
 		if f := d.families[k.Family()]; f != nil {
-			f.place(k, settings.Frontends[k], dirty[f])
+			f.place(k, settings.Frontends[k], begins, dirty[f])
 		}
 	}
 	for k := range settings.Changed {
@@ -149,10 +156,9 @@ func (d *directState) follow(ctx context.Context, settings *dataplane.Direct, al
 			place(k)
 		}
 	}
-	now := d.clock()
 	for _, f := range d.families {
 		for id, p := range f.pools {
-			if p.forget(now) {
+			if forgot, begins := p.forget(now), p.begin(now); forgot || begins {
 				dirty[f][id] = struct{}{}
 			}
 		}
@@ -273,8 +279,9 @@ func (f *directFamily) slotsOf(p *directPool, self string) []nodeNumber {
 	return slots
 }
 
-// place puts a frontend into its pool, or takes it out, and records which pools changed.
-func (f *directFamily) place(k plan.Key, fe *plan.Frontend, dirty map[affinityID]struct{}) {
+// place puts a frontend into its pool, or takes it out, and records which pools changed. Packets of a new pool are
+// handed on when it begins.
+func (f *directFamily) place(k plan.Key, fe *plan.Frontend, begins time.Time, dirty map[affinityID]struct{}) {
 	if id, was := f.poolsOf[k]; was {
 		delete(f.pools[id].frontends, k)
 		delete(f.poolsOf, k)
@@ -286,7 +293,7 @@ func (f *directFamily) place(k plan.Key, fe *plan.Frontend, dirty map[affinityID
 	id := hashID("direct " + f.nf.String() + " " + fe.Service.String() + ":" + fe.Port + "/" + fe.Protocol.String())
 	p := f.pools[id]
 	if p == nil {
-		p = &directPool{id: id, frontends: map[plan.Key]*plan.Frontend{}}
+		p = &directPool{id: id, frontends: map[plan.Key]*plan.Frontend{}, begins: begins}
 		f.pools[id] = p
 	}
 	p.protocol = fe.Protocol

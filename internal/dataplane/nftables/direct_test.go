@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/dataplane"
@@ -62,15 +63,24 @@ func TestDirectTables(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	begin := time.Now()
+	d.clock = func() time.Time { return begin }
 	list := func() string {
 		t.Helper()
 		return k.nft("", "list ruleset")
 	}
 	apply(d, directFixture(1, "n2", "n3", "n4"))
+	if now := list(); strings.Contains(now, "goto pass-") || !strings.Contains(now, "goto second-") {
+		t.Errorf("before others know it packets are handed on\n%s", now)
+	}
+	begin = begin.Add(dataplane.DirectDelay)
+	unchanged := directFixture(1, "n2", "n3", "n4")
+	unchanged.Changed = nil
+	apply(d, unchanged)
 	three := list()
 	apply(d, directFixture(1, "n1", "n2", "n3", "n4"))
 	four := list()
-	if !strings.Contains(three, "fwd") || three == four {
+	if !strings.Contains(three, "goto pass-") || three == four {
 		t.Fatalf("there is\n%s", three)
 	}
 	moved := len(d.pools0().own())
@@ -108,7 +118,7 @@ func TestDirectTables(t *testing.T) {
 		"flush set netdev sluice-direct peers"} {
 		k.nft("", change)
 		apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
-		if now := list(); strings.Count(now, "\n") < strings.Count(four, "\n")/2 {
+		if now := list(); strings.Count(now, "\n") < strings.Count(four, "\n")/2 || strings.Count(now, "goto pass-") != strings.Count(four, "goto pass-") {
 			t.Errorf("after %q there is\n%.4000s", change, now)
 		}
 	}
@@ -164,6 +174,18 @@ func TestDirectLeavesTheTablesOfServices(t *testing.T) {
 	found := Detect(&dataplane.Inventory{Tables: map[string][]string{"netdev " + directTableOf(""): nil, "ip " + directTableOf(""): nil}})
 	if len(found.Traces) != 2 {
 		t.Errorf("of its tables are recognized %v", found.Traces)
+	}
+	for running, want := range map[dataplane.Dataplane]bool{other: true, struct{ *Dataplane }{other}: false} { // another mode
+		if err := other.Direct(t.Context(), directFixture(1, "n1", "n2")); err != nil {
+			t.Fatal(err)
+		}
+		err := k.ns.Do(func() error {
+			return Remove(t.Context(), dataplane.RemoveOptions{Logger: logr.Discard(), Running: running})
+		})
+		tables := k.nft("", "list tables")
+		if err != nil || strings.Contains(tables, directTableOf("")) != want || strings.Count(tables, "\n") < 2 {
+			t.Errorf("while %T runs, what remains are\n%s%v", running, tables, err)
+		}
 	}
 	k.remove()
 	if left := k.nft("", "list ruleset"); left != "" {

@@ -30,6 +30,8 @@ type directPool struct {
 	former []candidates
 	// moved is when a slot last moved.
 	moved time.Time
+	// begins is when packets begin to be handed on; zero if they are.
+	begins time.Time
 
 	// The kernel's: nil if it has nothing of the pool.
 	now *directProgram
@@ -115,6 +117,15 @@ func (p *directPool) forget(now time.Time) bool {
 	return true
 }
 
+// begin reports whether it is time to begin to hand on packets.
+func (p *directPool) begin(now time.Time) bool {
+	if p.begins.IsZero() || now.Before(p.begins) {
+		return false
+	}
+	p.begins = time.Time{}
+	return true
+}
+
 // asked returns which nodes are asked for connections of a slot that are not known here. Where there is no
 // handshake what begins cannot be told from what is not known, and one node has all that came before and since.
 func (p *directPool) asked(i int, f *directFamily) (out candidates) {
@@ -157,6 +168,9 @@ func (p *directPool) want(f *directFamily, d *directState) (*directProgram, *poo
 	w := newDirectProgram()
 	for i, n := range p.slots {
 		w.own[i] = n == thisNode
+		if !p.begins.IsZero() {
+			continue // nobody is asked for connections that others do not know yet
+		}
 		if f.usable[n] {
 			w.handed[i] = n
 		}
@@ -196,6 +210,9 @@ func (p *directPool) want(f *directFamily, d *directState) (*directProgram, *poo
 func (p *directPool) lead(w *directProgram, f *directFamily, d *directState, k plan.Key, served, masquerade bool) {
 	var a arena
 	ingress := func(addr netip.Addr) {
+		if !p.begins.IsZero() {
+			return
+		}
 		key := string(a.frontendKey(plan.Key{Addr: addr, Port: k.Port, Protocol: k.Protocol}))
 		w.elements[directElement{true, ingressFrontends(f.family), key}] = passOf(p.id)
 		w.elements[directElement{true, ingressErrors(f.family), key}] = errorOf(p.id)

@@ -27,6 +27,7 @@ func (d *directState) read(ctx context.Context) error {
 	if errors.Is(err, errForeign) {
 		_, err = removeTables(ctx, d.conn, []string{d.name}, directFamilies...)
 		d.reset()
+		d.resumes = true
 	}
 	return err
 }
@@ -310,7 +311,7 @@ func (d *directState) mend(ctx context.Context) error {
 		}
 		switch {
 		case errors.Is(err, errForeign), errors.Is(err, unix.ENOENT), err == nil && !same:
-			d.known = false
+			d.known, d.resumes = false, true
 			return nil
 		case err != nil && !errors.Is(err, nft.ErrInterrupted):
 			return err

@@ -326,7 +326,7 @@ func (r *poolRules) secondChance(toOwner nft.Neighbour) []nft.Exprs {
 		anyPacket.Copy(asked(2), askedTTL),
 		anyPacket.Copy(asked(1), askedTTL).Divert(asked(0), askedTTL),
 		anyPacket.Divert(asked(0), secondTTL),
-		anyPacket.InState(nft.New|nft.Untracked).Divert(sender, secondTTL),
+		anyPacket.Divert(sender, secondTTL),
 	)
 }
 

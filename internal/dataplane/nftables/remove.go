@@ -17,7 +17,8 @@ import (
 const upstreamTable = "kube-proxy"
 
 // Remove removes the tables of nftables mode: upstream's, unless o.OwnOnly, and, unless
-// o.Running uses them, ours. Of a named proxy it removes those of this name alone.
+// o.Running uses them, ours. Of a named proxy it removes those of this name alone. Other modes that have tables of
+// this one hand no packets to other nodes.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	var names []string
 	if !o.OwnOnly && o.Instance == "" {
@@ -25,7 +26,10 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	}
 	if _, running := o.Running.(interface{ keepsTables() }); !running {
 		own := tableNamesOf(o.Instance)
-		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance), directTableOf(o.Instance))
+		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance))
+	}
+	if _, running := o.Running.(*Dataplane); !running {
+		names = append(names, directTableOf(o.Instance))
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {

@@ -184,6 +184,9 @@ func (f *Follower) step(ctx context.Context) time.Duration {
 		if now.Sub(f.mended) >= mendPeriod || len(changed) > 0 || f.applied == nil || !same(f.applied, want) {
 			if err = f.Dataplane.Direct(ctx, want); err == nil {
 				f.applied, f.mended = want, now
+				if len(changed) > 0 { // new ones begin then
+					f.mended = now.Add(dataplane.DirectDelay - mendPeriod)
+				}
 				f.done(changed, frontends)
 				if handed, err := f.Dataplane.Handed(ctx); err == nil {
 					f.Counted(handed)
@@ -395,7 +398,7 @@ func (f *Follower) tell(now time.Time) {
 
 // next returns for how long nothing is due.
 func (f *Follower) next(now time.Time) time.Duration {
-	wait := mendPeriod
+	wait := max(f.mended.Add(mendPeriod).Sub(now), period)
 	for _, p := range f.paths {
 		switch {
 		case p.awaited:
