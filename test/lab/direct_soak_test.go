@@ -32,7 +32,10 @@ func TestDirectReturnSoak(t *testing.T) {
 			}
 			t.Logf("%d: killed on %s", i, n)
 			q.start(n)
-		case states[n] == isReady && howManyReady(states) > 1:
+		case i%4 == 3 && states[n] == isReady: // another weight
+			states[n] = isLight
+			t.Logf("%d: %s gets less", i, n)
+		case states[n] != isDraining && howManyReady(states) > 1:
 			states[n] = isDraining
 			t.Logf("%d: %s drains", i, n)
 		default:
@@ -64,7 +67,7 @@ func TestDirectReturnSoak(t *testing.T) {
 
 func howManyReady(states map[string]endpointState) (n int) {
 	for _, s := range states {
-		if s == isReady {
+		if s == isReady || s == isLight {
 			n++
 		}
 	}
@@ -79,12 +82,7 @@ func TestDirectReturnPowerOff(t *testing.T) {
 	t.Cleanup(q.show)
 	q.awaitDirect()
 	stop := q.talk(60, 30)
-	if err := q.proxies["n4"].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.l.Plug("n4", false); err != nil {
-		t.Fatal(err)
-	}
+	q.powerOff("n4")
 	states := map[string]endpointState{"n2": isReady, "n3": isReady}
 	time.Sleep(10 * time.Second)
 	for _, n := range []string{"n1", "n2", "n3"} {

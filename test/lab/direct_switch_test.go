@@ -15,6 +15,7 @@ import (
 // end as they should, except those to nodes that packets are no longer handed to.
 func TestDirectReturnSwitched(t *testing.T) {
 	t.Parallel()
+	testkit.NotShort(t, "four nodes find each other first")
 	ready := map[string]endpointState{"n1": isReady, "n2": isReady, "n3": isReady, "n4": isReady}
 	q := startQuartet(t, directManifests("", ready), "--direct-return=auto")
 	t.Cleanup(q.show)

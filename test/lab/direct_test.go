@@ -31,25 +31,42 @@ type quartet struct {
 	dirs    map[string]string
 	proxies map[string]*lab.Proxy
 	flags   []string
+	asker   *asker // asks the proxy of n1, if not nil
+	// vipsOnly has connections go to load balancer IPs, and not to node ports of n1 too.
+	vipsOnly bool
 }
 
 // startQuartet starts the proxies.
 func startQuartet(t *testing.T, manifests string, flags ...string) *quartet {
 	t.Helper()
-	q := &quartet{t: t, l: lab.StartQuartet(t), dirs: map[string]string{}, proxies: map[string]*lab.Proxy{}, flags: flags}
+	q := newQuartet(t, flags...)
+	q.startAll(manifests)
+	return q
+}
+
+func newQuartet(t *testing.T, flags ...string) *quartet {
+	t.Helper()
+	return &quartet{t: t, l: lab.StartQuartet(t), dirs: map[string]string{}, proxies: map[string]*lab.Proxy{}, flags: flags}
+}
+
+func (q *quartet) startAll(manifests string) {
+	q.t.Helper()
 	for _, n := range lab.Nodes {
-		q.dirs[n] = t.TempDir()
+		q.dirs[n] = q.t.TempDir()
 		q.update(n, manifests)
 		q.start(n)
 	}
-	return q
 }
 
 func (q *quartet) start(node string) {
 	q.t.Helper()
+	flags := q.flags
+	if node == "n1" && q.asker != nil {
+		flags = append(slices.Clone(flags), "--control-socket="+q.asker.socket)
+	}
 	q.proxies[node] = launch(q.t, q.l, lab.ProxyOptions{Node: node, Manifests: q.dirs[node], Flags: append([]string{
 		"--proxy-mode", "nftables", "--detect-local-mode", "ClusterCIDR", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
-		"--nodeport-addresses", "192.0.2.0/24,2001:db8::/64"}, q.flags...)})
+		"--nodeport-addresses", "192.0.2.0/24,2001:db8::/64"}, flags...)})
 }
 
 // update gives a node other objects.
@@ -79,11 +96,17 @@ type endpointState uint8
 const (
 	noEndpoint endpointState = iota
 	isReady
+	isLight    // ready, with a fifth of the weight of others
 	isDraining // it serves what it has
 )
 
 // directManifests are the nodes and a Service with endpoints on some of them.
 func directManifests(annotations string, endpoints map[string]endpointState) string {
+	return rangedManifests(annotations, "", endpoints)
+}
+
+// rangedManifests are they with source ranges of the Service.
+func rangedManifests(annotations, ranges string, endpoints map[string]endpointState) string {
 	var b strings.Builder
 	for i, n := range lab.Nodes {
 		fmt.Fprintf(&b, `---
@@ -100,6 +123,7 @@ kind: Service
 metadata: {name: web, namespace: default, annotations: {%s}}
 spec:
   type: LoadBalancer
+  loadBalancerSourceRanges: [%s]
   clusterIP: 10.96.0.1
   clusterIPs: [10.96.0.1, "fd00:10:96::1"]
   ipFamilies: [IPv4, IPv6]
@@ -109,24 +133,29 @@ spec:
   - {name: u, protocol: UDP, port: 80, targetPort: 8080, nodePort: %d}
   - {name: b, protocol: TCP, port: 81, targetPort: %d, nodePort: %d}
 status: {loadBalancer: {ingress: [{ip: %s, ipMode: VIP}, {ip: "%s", ipMode: VIP}]}}
-`, annotations, directNodePort, directNodePort, bulkPort, directNodePort+1, directVIPs[0], directVIPs[1])
+`, annotations, ranges, directNodePort, directNodePort, bulkPort, directNodePort+1, directVIPs[0], directVIPs[1])
 	for f, family := range []string{"IPv4", "IPv6"} {
-		fmt.Fprintf(&b, `---
+		for i, n := range lab.Nodes {
+			at, weight := endpoints[n], ""
+			if at == noEndpoint {
+				continue
+			}
+			if at == isLight {
+				weight = `"sluice/weight": "20"`
+			}
+			conditions := "{ready: true}"
+			if at == isDraining {
+				conditions = "{ready: false, serving: true, terminating: true}"
+			}
+			fmt.Fprintf(&b, `---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web-%s, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: %s
-ports: [{name: t, protocol: TCP, port: 8080}, {name: u, protocol: UDP, port: 8080}, {name: b, protocol: TCP, port: %d}]
-endpoints:
-`, strings.ToLower(family), family, bulkPort)
-		for i, n := range lab.Nodes {
-			addr := []string{fmt.Sprintf("10.244.%d.1", i+1), fmt.Sprintf("fd00:10:244:%d::1", i+1)}[f]
-			switch endpoints[n] {
-			case isReady:
-				fmt.Fprintf(&b, "- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", addr, n)
-			case isDraining:
-				fmt.Fprintf(&b, "- {addresses: [%q], nodeName: %s, conditions: {ready: false, serving: true, terminating: true}}\n", addr, n)
-			}
+metadata: {name: web-%[1]s-%[2]s, namespace: default, labels: {kubernetes.io/service-name: web}, annotations: {%[3]s}}
+addressType: %[4]s
+ports: [{name: t, protocol: TCP, port: 8080}, {name: u, protocol: UDP, port: 8080}, {name: b, protocol: TCP, port: %[5]d}]
+endpoints: [{addresses: [%[6]q], nodeName: %[2]s, conditions: %[7]s}]
+`, strings.ToLower(family), n, weight, family, bulkPort,
+				[]string{fmt.Sprintf("10.244.%d.1", i+1), fmt.Sprintf("fd00:10:244:%d::1", i+1)}[f], conditions)
 		}
 	}
 	return b.String()
@@ -386,7 +415,7 @@ func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
 		if i >= tcp {
 			flow.Protocol = lab.UDP
 		}
-		if i%4 >= 2 {
+		if i%4 >= 2 && !q.vipsOnly {
 			flow.To = netip.AddrPortFrom(q.host("n1").Addrs[i%2], directNodePort)
 		}
 		s, err := q.l.Open(flow)

@@ -31,7 +31,13 @@ type asker struct {
 // newAsker prepares for a proxy with its own control socket. The flag sets it.
 func newAsker(t *testing.T, l *lab.Lab) (a *asker, flag string) {
 	t.Helper()
-	node, err := l.Host("node1")
+	return newAskerAt(t, l, "node1")
+}
+
+// newAskerAt is newAsker on another node.
+func newAskerAt(t *testing.T, l *lab.Lab, name string) (a *asker, flag string) {
+	t.Helper()
+	node, err := l.Host(name)
 	if err != nil {
 		t.Fatal(err)
 	}
