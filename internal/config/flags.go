@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sluice/internal/dataplane"
 )
 
 // Flags is a command line.
@@ -39,6 +41,9 @@ type Flags struct {
 	// DirectReturn is the device for direct return, "auto" for the one with the node's address, empty for none.
 	DirectReturn string
 
+	// FlowTable is which devices have a flow table. A running proxy follows the file.
+	FlowTable string
+
 	// EmptyMode is what an empty mode means on this node, "" for the preferred one. It
 	// is not a flag: the caller knows the node.
 	EmptyMode v1alpha1.ProxyMode
@@ -63,6 +68,7 @@ const (
 	flagRejectLocalhost  = "reject-localhost-nodeports"
 	flagServiceMetrics   = "service-metrics"
 	flagDirectReturn     = "direct-return"
+	flagFlowTable        = "flow-table"
 	// Deprecated flags of upstream.
 	flagHealthPort  = "healthz-port"
 	flagMetricsPort = "metrics-port"
@@ -104,6 +110,8 @@ func (f *Flags) AddOwn(fs *pflag.FlagSet) {
 		"Count connections to each Service, and export metrics of single Services, named sluice_service_.")
 	fs.StringVar(&f.DirectReturn, flagDirectReturn, "",
 		"In nftables mode, let Services with the annotation sluice/forwarding: direct have direct return: the node that a client outside asks hands its packets to a node with an endpoint, which answers the client itself. The device on whose link the nodes are, or auto for the one with the node's address. Empty to switch it off.")
+	fs.StringVar(&f.FlowTable, flagFlowTable, string(dataplane.FlowTableOff),
+		"In nftables mode, forward packets of established connections past all rules, by a flow table of the kernel: outside, at the device of the node's address, or outside:eth0, at that one; devices, also at those that lead to endpoints; off.")
 }
 
 func (f *Flags) addDeprecated(fs *pflag.FlagSet) {

@@ -28,7 +28,11 @@ var ownFields = map[string]string{
 	"directReturn":             flagDirectReturn,
 	"ejectFailingEndpoints":    "eject-failing-endpoints",
 	"resetRemovedEndpoints":    "reset-removed-endpoints",
+	ownFlowTable:               flagFlowTable,
 }
+
+// liveOwn are those of them that a running proxy changes.
+var liveOwn = map[string]bool{ownFlowTable: true}
 
 // restartOwn is why a change of them waits.
 const restartOwn = "the settings of its own are read when the proxy starts"
@@ -113,6 +117,21 @@ func (f *Flags) ownOf(data []byte) map[string]string {
 	return values
 }
 
+// holdOwn returns the values in force, updated with those that can change in a running process.
+func holdOwn(inForce, asked map[string]string) map[string]string {
+	held := map[string]string{}
+	for name := range ownFields {
+		from := inForce
+		if liveOwn[name] {
+			from = asked
+		}
+		if value, set := from[name]; set {
+			held[name] = value
+		}
+	}
+	return held
+}
+
 // compareOwn returns the settings of its own in which a file differs from that of the start.
 func compareOwn(old, later *Settings) (changes []Change) {
 	text := func(values map[string]string, name string) string {
@@ -122,7 +141,11 @@ func compareOwn(old, later *Settings) (changes []Change) {
 		return "the default"
 	}
 	for _, name := range slices.Sorted(maps.Keys(ownFields)) {
-		changes = append(changes, Change{Field: ownSection + "." + name, Restart: restartOwn,
+		restart := restartOwn
+		if liveOwn[name] {
+			restart = ""
+		}
+		changes = append(changes, Change{Field: ownSection + "." + name, Restart: restart,
 			Old: text(old.Own, name), New: text(later.Own, name)})
 	}
 	return changes

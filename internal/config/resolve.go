@@ -43,6 +43,9 @@ type Settings struct {
 	// Own are the values of the file for settings that upstream's kube-proxy does not have, by field.
 	Own map[string]string
 
+	// FlowTable is which connections flow tables of the kernel forward.
+	FlowTable dataplane.FlowTable
+
 	// HostnameOverride is the name of the node, empty for the host name.
 	HostnameOverride string
 
@@ -90,37 +93,36 @@ type Client struct {
 // Settings resolves the flags and the configuration file.
 func (f *Flags) Settings() (*Settings, error) {
 	c, problems, err := f.Load()
-	s, err := f.resolve(c, problems, err, f.ConfigFile != "")
-	if err == nil {
-		s.Own = f.ownValues
-	}
-	return s, err
+	return f.resolve(c, problems, err, f.ownValues, f.ConfigFile != "")
 }
 
 // SettingsWith resolves the flags with a configuration file of that content.
 func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
 	c, problems, err := f.with(f.decode(file))
-	s, err := f.resolve(c, problems, err, true)
-	if err == nil {
-		s.Own = f.ownOf(file)
-	}
-	return s, err
+	return f.resolve(c, problems, err, f.ownOf(file), true)
 }
 
 // Resolve resolves a configuration that Load returned, in the words of who wrote it.
 func (f *Flags) Resolve(c *Configuration, emptyMode v1alpha1.ProxyMode) (*Settings, error) {
-	s, err := f.own(Resolve(c, emptyMode))
+	s, err := Resolve(c, emptyMode)
+	if err == nil {
+		err = f.own(s, f.ownValues)
+	}
 	if f.ConfigFile != "" {
 		return inFile(s, err)
 	}
 	return s, err
 }
 
-func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, ofFile bool) (*Settings, error) {
+// resolve resolves what was read, with the values of a file for settings that upstream's kube-proxy does not have.
+func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, own map[string]string, ofFile bool) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.own(Resolve(c, f.EmptyMode))
+	s, err := Resolve(c, f.EmptyMode)
+	if err == nil {
+		err = f.own(s, own)
+	}
 	if ofFile {
 		s, err = inFile(s, err)
 	}
@@ -132,22 +134,21 @@ func (f *Flags) resolve(c *Configuration, problems []model.Problem, err error, o
 	return s, nil
 }
 
-// own applies the flags that have no field to what Resolve returns.
-func (f *Flags) own(s *Settings, err error) (*Settings, error) {
-	if err != nil {
-		return nil, err
-	}
+// own applies the flags that have no field of upstream's to what Resolve returns, with the values of a file for them.
+func (f *Flags) own(s *Settings, values map[string]string) error {
+	s.Own = values
 	var n notes
 	f.name(s, &n)
 	s.Plan.ExternalIPRanges = f.externalIPRanges(&n)
 	f.rejectLocalhost(s, &n)
 	s.Uncounted = !f.ServiceMetrics
 	f.directReturn(s, &n)
+	f.flowTable(s, &n)
 	s.Notes = append(s.Notes, n.asides...)
 	if len(n.errors) > 0 {
-		return nil, Errors(n.errors)
+		return Errors(n.errors)
 	}
-	return s, nil
+	return nil
 }
 
 // Resolve resolves a configuration. An empty mode means emptyMode, or the preferred

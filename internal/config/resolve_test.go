@@ -41,7 +41,7 @@ func usual() *Settings {
 			MasqueradeBit:     14,
 			Algorithms:        model.NewAlgorithms(model.RoundRobin, model.SourceHash, model.Maglev),
 			CanEject:          true,
-			CanDirectReturn:    true,
+			CanDirectReturn:   true,
 			PortRanges:        true,
 			LoopbackLocal:     true,
 		},

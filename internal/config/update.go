@@ -38,13 +38,13 @@ func (f *Flags) Update(file []byte, inForce *Settings) (*Update, error) {
 	u := &Update{Asked: asked, InForce: inForce}
 	_, u.Restart = Compare(inForce, asked)
 	c, problems, err := f.hold(file, inForce)
-	held, err := f.resolve(c, problems, err, true)
+	held, err := f.resolve(c, problems, err, asked.Own, true)
 	if err != nil { // sound in the mode that the file asks for, but not in this one
 		u.Blocked = err
 		return u, nil
 	}
 	held.takeNode(inForce)
-	held.Own = inForce.Own
+	held.Own = holdOwn(inForce.Own, asked.Own)
 	held.WrittenMode = inForce.WrittenMode
 	u.InForce = held
 	u.Live, _ = Compare(inForce, held)

@@ -242,6 +242,9 @@ type Configuration struct {
 	// CountsLoopback means that packets to node ports on loopback addresses can be counted that
 	// are not served there: the mode's Dataplane is a LoopbackCounter, and has upstream's metric.
 	CountsLoopback bool
+	// FlowTables means that flow tables of the kernel can forward established connections: the mode's
+	// Dataplane is an Offloader.
+	FlowTables bool
 }
 
 // Metric describes a metric.

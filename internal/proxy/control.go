@@ -66,8 +66,17 @@ func (p *proxy) explainer() *explain.Explainer {
 		Stale:       p.stale,
 		Try:         p.experiments.Run,
 		Advisories:  p.decisiveAdvisories,
+		Offloaded:   p.offloaded,
 		Clock:       p.clock,
 	})
+}
+
+// offloaded returns at which devices flow tables forward established connections.
+func (p *proxy) offloaded() []string {
+	if t := p.hostSetup.flowTable(); t != nil {
+		return t.Devices
+	}
+	return nil
 }
 
 func (p *proxy) lister() *listing.Lister {
@@ -80,7 +89,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o := p.statusOptions()
 	o.Engine, o.History = p.engine, p.history
 	o.Verdict, o.Verdicts, o.Leaving = p.verdict, p.verdicts, p.eligibility.Leaving
-	o.Evidence = p.hostSetup.seen
+	o.Evidence, o.FlowTable = p.hostSetup.seen, p.hostSetup.flowTable
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
 	if r, ok := p.dataplane.(dataplane.Forwarder); ok {

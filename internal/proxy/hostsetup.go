@@ -39,6 +39,8 @@ type hostSetup interface {
 	observed(dataplane.Attempt)
 	// seen returns how old that is, nil if nothing can be seen.
 	seen() *status.Evidence
+	// flowTable returns what flow tables do, nil if they are off.
+	flowTable() *status.FlowTable
 	// allAnswers returns what it shows of all of them.
 	allAnswers() map[evidence.To]evidence.Report
 }
@@ -67,4 +69,5 @@ func (withoutKernel) blocked(nodeproblem.Path) *nodeproblem.Obstacle { return ni
 func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
 func (withoutKernel) observed(dataplane.Attempt)                  {}
 func (withoutKernel) seen() *status.Evidence                      { return nil }
+func (withoutKernel) flowTable() *status.FlowTable                { return nil }
 func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

@@ -29,6 +29,7 @@ import (
 	"sluice/internal/observe/evidence"
 	"sluice/internal/observe/loopback"
 	"sluice/internal/observe/nodeproblem"
+	"sluice/internal/observe/offload"
 	"sluice/internal/observe/telemetry"
 	"sluice/internal/plan"
 	"sluice/internal/source/host"
@@ -45,6 +46,7 @@ type kernel struct {
 	ejector         *ejection.Ejector // nil if the mode notices nothing
 	direct          *direct.Follower  // nil if the mode hands no packets to other nodes
 	watcher         *nodeproblem.Watcher
+	offload         *offload.Offload // nil if the mode has no flow tables
 }
 
 // newHostSetup returns what the mode needs.
@@ -83,6 +85,9 @@ func (k *kernel) tune(s *config.Settings) {
 	}
 	if sysctl.TCPIsLiberal(o) { // another program may have set it
 		s.Plan.DropInvalid = false
+	}
+	if k.offload != nil {
+		k.offload.Set(s.FlowTable)
 	}
 }
 
@@ -124,6 +129,12 @@ func (k *kernel) assemble() []engine.Observer {
 		k.unserved = loopback.NewUnserved(loopback.Unserved{Logger: k.logger.WithName("loopback"), Clock: k.clock, Counter: c, Count: k.metrics.LoopbackUnserved})
 		observers = append(observers, k.unserved)
 	}
+	if o, ok := k.dataplane.(dataplane.Offloader); ok { // other modes with the table of nftables mode remove what there was
+		k.offload = offload.New(offload.Options{Logger: k.logger.WithName("flowtable"), Clock: k.clock, Offloader: o,
+			Report: func(s offload.State) { k.metrics.FlowTable(len(s.Devices), s.Connections) }})
+		k.offload.Set(k.settings.FlowTable)
+		observers = append(observers, k.offload)
+	}
 	if w, ok := k.dataplane.(dataplane.Witness); ok && k.settings.Plan.CanEject {
 		k.ejector = ejection.New(ejection.Options{Logger: k.logger.WithName("ejection"), Clock: k.clock, Witness: w, Sink: k.engine,
 			Count: k.metrics.Ejected,
@@ -155,6 +166,9 @@ func (k *kernel) run(ctx context.Context) error {
 	}
 	if k.direct != nil {
 		group.Go(func() error { return k.direct.Run(ctx) })
+	}
+	if k.offload != nil {
+		group.Go(func() error { return k.offload.Run(ctx, k.engine) })
 	}
 	group.Go(func() error { k.takeOver(ctx); return nil })
 	return errors.Join(group.Wait(), k.watcher.Close())
@@ -201,6 +215,24 @@ func (k *kernel) seen() *status.Evidence {
 	return &status.Evidence{At: s.At, Interval: s.Interval.Seconds(), Error: text(s.Err), Blind: text(s.Blind)}
 }
 
+func (k *kernel) flowTable() *status.FlowTable {
+	if k.offload == nil {
+		return nil
+	}
+	s := k.offload.State()
+	if !s.Want.On() {
+		return nil
+	}
+	out := &status.FlowTable{FlowTable: s.Want.String(), Devices: s.Devices, Counted: s.Counted}
+	for _, n := range s.Connections {
+		out.Connections += n
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
+}
+
 func (k *kernel) look(ctx context.Context) { k.watcher.Look(ctx) }
 
 func (k *kernel) blocked(p nodeproblem.Path) *nodeproblem.Obstacle { return k.watcher.Blocked(p) }
@@ -209,6 +241,9 @@ func (k *kernel) advisories() (settings, rules []model.Problem) {
 	settings, rules = k.watcher.Advisories()
 	if k.iptablesWatcher != nil {
 		rules = append(rules, k.iptablesWatcher.Advisories()...)
+	}
+	if k.offload != nil {
+		settings = append(settings, k.offload.Advisories()...)
 	}
 	if k.ejector != nil {
 		if err := k.ejector.Err(); err != nil {

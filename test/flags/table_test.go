@@ -142,6 +142,7 @@ var ofTraffic = []row{
 	{setting: of("nftables.minSyncPeriod").To("1h"), in: slow, against: plain, see: another, want: "waits", but: "programmed", late: true},
 	{setting: flag("eject-failing-endpoints", "true"), in: changed, against: plain, see: kernelHas("table ip sluice-watch"), want: yes, but: no},
 	{setting: flag("direct-return", "auto"), in: changed, against: plain, see: hasMetric(`sluice_direct_return_nodes{ip_family="IPv4",state="proven"}`), want: yes, but: no},
+	{setting: flag("flow-table", "outside:none"), in: changed, against: plain, see: logHas("Not all connections are forwarded by flow tables"), want: yes, but: no},
 	{setting: flag("reset-removed-endpoints", "true"), in: changed, against: plain, see: stale, want: "reset", but: "goes on", late: true},
 	{setting: flag("exit-on-config-change", "true"), in: slow, against: changed, onlyByFile: true, see: moved, want: "ended", but: "goes on", late: true},
 }

@@ -1,6 +1,12 @@
 package lab
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Session is a connection that stays open, as of a client with a connection
 // pool.
@@ -43,6 +49,28 @@ func (s *Session) Ask() (Answer, error) {
 func (s *Session) Listen() error {
 	_, err := s.conn.listen()
 	return err
+}
+
+// Flood sends that many datagrams of a size as fast as it can, and returns how long that took.
+func (s *Session) Flood(packets, size int) (time.Duration, error) {
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	data, sent, begin := make([]byte, size), 0, time.Now()
+	var failed error
+	err = raw.Write(func(fd uintptr) (done bool) {
+		for ; sent < packets && failed == nil; sent++ {
+			_, failed = unix.Write(int(fd), data)
+		}
+		if failed == unix.EAGAIN {
+			failed = nil
+			sent--
+			return false
+		}
+		return true
+	})
+	return time.Since(begin), errors.Join(err, failed)
 }
 
 // Close ends the connection.

@@ -153,6 +153,8 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 			test(labTest, "-test.run=^TestPacketsMatchTheOracle$/^ipvs$", "-seed=1", "-states=10", "-packets=16"),
 			// It is about the table of nftables mode as well.
 			runSuite("ipvs"),
+			// The machine's own kernel may have no flow tables. Packets through them take minutes.
+			test(buildTest(t, "sluice/internal/dataplane/nftables"), "-test.run=^TestFlowTable"),
 		}},
 	}
 	if testkit.Full() {
@@ -165,6 +167,9 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 				test(buildTest(t, "sluice/internal/kernel/iptables")),
 				test(buildTest(t, "sluice/internal/mode/leftovers")),
 				test(buildTest(t, "sluice/internal/observe/coexist")),
+			}},
+			guest{"flow tables", kernels, requestTime, []Program{
+				measured(withProxy(test(labTest, "-test.run=^TestFlowTable", "-test.parallel=1", "-test.timeout=0"), "")),
 			}},
 			// Few states, and not any: nft needs minutes for some of them in a guest.
 			guest{"nftables", kernels, guestTime, []Program{test(buildTest(t, "sluice/internal/dataplane/nftables"), "-renders=3", "-seed=1")}},
@@ -190,6 +195,12 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 		}})
 	}
 	return guests
+}
+
+// measured has a program make its measurements, too.
+func measured(p Program) Program {
+	p.Env = append(p.Env, testkit.ExtentVariable+"=full")
+	return p
 }
 
 // withScenarios returns a directory with the scenarios of this package and some of package lab.

@@ -30,6 +30,7 @@ type composer struct {
 	notServed string
 
 	status    *engine.FrontendStatus // nil without a frontend
+	offloaded []string               // devices with a flow table
 	kernel    *dataplane.Description // nil if it was not read
 	kernelErr error
 
@@ -148,6 +149,7 @@ func (c *composer) composeFrontend() {
 	} else {
 		c.statusStep()
 		c.kernelStep()
+		c.offloadStep()
 	}
 	c.listEndpoints()
 }

@@ -47,6 +47,9 @@ type Options struct {
 	// it; nil for none.
 	Advisories func() []model.Problem
 
+	// Offloaded are the devices at which flow tables of the kernel forward established connections; nil for none.
+	Offloaded func() []string
+
 	// Try tries a connection.
 	Try func(context.Context, experiment.Attempt) *experiment.Result
 
@@ -144,6 +147,9 @@ func (e *Explainer) parse(q Question) (*resolver, error) {
 // answer adds the status and what the kernel holds to a result.
 func (e *Explainer) answer(ctx context.Context, f *result) Answer {
 	c := composer{result: f, now: e.Clock.Now(), mode: e.Mode, manifests: e.Manifests, notServed: e.NotServed}
+	if e.Offloaded != nil {
+		c.offloaded = e.Offloaded()
+	}
 	if fe := f.decision.Frontend; fe != nil {
 		if s, ok := e.Engine.Frontend(fe.Key); ok {
 			c.status = &s

@@ -10,6 +10,7 @@ import (
 	"sluice/internal/base/printable"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/plan"
 )
@@ -81,6 +82,15 @@ func (c *composer) kernelStep() {
 		}
 	}
 	c.step(subject, "%s", holds)
+}
+
+// offloadStep describes what becomes of the connection once it is established.
+func (c *composer) offloadStep() {
+	if len(c.offloaded) == 0 || c.decision.Verdict != plan.Forward || c.packet.From == plan.NodeClient || c.packet.To.Protocol == model.SCTP {
+		return
+	}
+	c.step("flow table", "after %d packets, those that come in at %s are forwarded past all rules", dataplane.OffloadAfter,
+		printable.List(c.offloaded, func(name string) string { return name }))
 }
 
 // kernelPool returns the pool in the kernel that the packet takes.

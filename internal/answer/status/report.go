@@ -109,6 +109,9 @@ type Report struct {
 	// Evidence is how old that is what traffic shows, nil in a mode that sees nothing of it.
 	Evidence *Evidence `json:"evidence,omitempty"`
 
+	// FlowTable is what flow tables of the kernel forward, nil if they are off.
+	FlowTable *FlowTable `json:"flowTable,omitempty"`
+
 	// Writing is the progress of a commit, nil if there is none.
 	Writing *Writing `json:"writing,omitempty"`
 
@@ -215,6 +218,18 @@ type Evidence struct {
 	Blind string `json:"blind,omitempty"`
 }
 
+// FlowTable is what flow tables of the kernel forward.
+type FlowTable struct {
+	FlowTable string `json:"flowTable"` // as the configuration says
+	// Devices are where packets come in that are forwarded so.
+	Devices []string `json:"devices"`
+	// Connections are how many there were at Counted.
+	Connections int       `json:"connections"`
+	Counted     time.Time `json:"counted,omitzero"`
+	// Error is why nothing, or not all that should be, is forwarded so; "" if all is.
+	Error string `json:"error,omitempty"`
+}
+
 // Broken is a Service of which not all clients get an answer.
 type Broken struct {
 	Service string       `json:"service"`
@@ -249,6 +264,8 @@ type Options struct {
 	Relay func() *Relay
 	// Evidence is as in Report; nil for none.
 	Evidence func() *Evidence
+	// FlowTable is as in Report; nil for none.
+	FlowTable func() *FlowTable
 	// APIServer is nil without one.
 	APIServer func() *APIServer
 	// Source and Addresses are as in Report; Addresses may be nil.
@@ -305,6 +322,9 @@ func (r *Reporter) Report() *Report {
 	}
 	if r.Evidence != nil {
 		out.Evidence = r.Evidence()
+	}
+	if r.FlowTable != nil {
+		out.FlowTable = r.FlowTable()
 	}
 	if r.Draining != nil {
 		out.Draining = r.Draining()

@@ -71,6 +71,9 @@ func Write(w io.Writer, r *Report) error {
 	if r.Evidence != nil {
 		t.evidence(r.Evidence)
 	}
+	if r.FlowTable != nil {
+		t.flowTable(r.FlowTable)
+	}
 	if r.Relay != nil {
 		t.row("forwarding", "%s", r.Relay)
 	}
@@ -204,6 +207,20 @@ func (t *text) evidence(e *Evidence) {
 	}
 	if e.Blind != "" {
 		t.row("", "NOT SEEN: which connections endpoints refuse: %s", e.Blind)
+	}
+}
+
+// flowTable adds what flow tables forward.
+func (t *text) flowTable(f *FlowTable) {
+	if len(f.Devices) > 0 {
+		words := fmt.Sprintf("%s, at %s", f.FlowTable, printable.List(f.Devices, func(name string) string { return name }))
+		if !f.Counted.IsZero() {
+			words += fmt.Sprintf(": %s past the rules, counted %s", printable.Count(f.Connections, "established connection"), t.ago(f.Counted))
+		}
+		t.row("flow table", "%s", words)
+	}
+	if f.Error != "" {
+		t.row("flow table", "NOT OFFLOADED: %s", f.Error)
 	}
 }
 

@@ -222,6 +222,31 @@ func (r *Report) program(ctx context.Context, o *Options, netns int, desired *pl
 		r.add(Fine, m.Name+" mode", "", "it works: it programmed %s in a network namespace of its own, in %s",
 			printable.Count(len(desired.Frontends), "frontend"), time.Since(start).Round(time.Millisecond))
 	}
+	r.tryFlowTables(ctx, o, d)
+}
+
+// flowTableModules are what flow tables need, beside what the mode does.
+var flowTableModules = []string{"nf_flow_table", "nf_flow_table_inet", "nft_flow_offload"}
+
+// tryFlowTables makes flow tables without devices, if the proxy is to have them, or if that loads no modules.
+func (r *Report) tryFlowTables(ctx context.Context, o *Options, d dataplane.Dataplane) {
+	const subject = "flow tables"
+	offloader, ok := d.(dataplane.Offloader)
+	asked := o.Settings.FlowTable.On()
+	if !ok || !asked && !o.Try && len(hostFiles.missingModules(flowTableModules)) > 0 {
+		return
+	}
+	_, err := offloader.Offload(ctx, &dataplane.Offload{Families: o.Settings.Plan.Families()})
+	switch {
+	case err == nil && asked:
+		r.add(Fine, subject, "", "the kernel has them")
+	case err == nil:
+		r.add(Fine, subject, "", "the kernel has them; --flow-table says whether they are used")
+	case asked:
+		r.add(Todo, subject, "use a kernel with the modules "+strings.Join(flowTableModules, ", ")+", or leave --flow-table out", "%v", err)
+	default:
+		r.add(Note, subject, "", "--flow-table would have no effect: %v", err)
+	}
 }
 
 func localnet() []string {

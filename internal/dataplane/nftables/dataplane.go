@@ -52,6 +52,7 @@ type Dataplane struct {
 	witness
 	*loopbackCounter
 	directState
+	*offloader
 
 	progress func(dataplane.Progress) // nil if not wanted
 
@@ -98,6 +99,7 @@ var (
 	_ dataplane.Witness          = (*Dataplane)(nil)
 	_ dataplane.LoopbackCounter  = (*Dataplane)(nil)
 	_ dataplane.DirectReturner   = (*Dataplane)(nil)
+	_ dataplane.Offloader        = (*Dataplane)(nil)
 )
 
 // New opens the sockets. It reads and writes nothing.
@@ -110,6 +112,7 @@ func New(o Options) (_ *Dataplane, err error) {
 
 		loopbackCounter: newLoopbackCounter(loopbackTableOf(o.Instance)),
 		directState:     newDirectState(directTableOf(o.Instance)),
+		offloader:       newOffloader(flowTableOf(o.Instance)),
 
 		carried: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
@@ -120,6 +123,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	for conn, buffer := range map[**nft.Conn]int{
 		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
 		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer, &d.directState.conn: nft.SendBuffer,
+		&d.offloader.conn: nft.SendBuffer,
 	} {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
@@ -143,7 +147,8 @@ func New(o Options) (_ *Dataplane, err error) {
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() (err error) {
-	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.directState.conn, d.writer} {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.directState.conn,
+		d.offloader.conn, d.writer} {
 		if conn != nil { // a long dump ends by that
 			err = errors.Join(err, conn.Close())
 		}

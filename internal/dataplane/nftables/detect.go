@@ -13,7 +13,7 @@ func Detect(i *dataplane.Inventory) (d dataplane.Detection) {
 		switch _, name, _ := strings.Cut(full, " "); {
 		case name == upstreamTable:
 			d.Traces = append(d.Traces, "table "+full)
-		case slices.Contains(tableNames[:], name), name == witnessTableOf(""), name == loopbackTableOf(""), name == directTableOf(""):
+		case slices.Contains(tableNames[:], name), name == witnessTableOf(""), name == loopbackTableOf(""), name == directTableOf(""), name == flowTableOf(""):
 			d.Traces = append(d.Traces, "table "+full+" of Sluice")
 		}
 	}

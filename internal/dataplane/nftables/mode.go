@@ -47,6 +47,7 @@ var Mode = dataplane.Mode{
 		InheritSection:    "iptables",
 		PrimaryNodePorts:  true,
 		CountsLoopback:    true,
+		FlowTables:        true,
 	},
 	Metrics: []string{
 		"kubeproxy_sync_full_proxy_rules_duration_seconds",
@@ -56,6 +57,8 @@ var Mode = dataplane.Mode{
 		"kubeproxy_nftables_localhost_nodeport_listeners",
 		"kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
 		"kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+		"sluice_flow_table_devices",
+		"sluice_flow_table_connections",
 	},
 	BesideIPTables: true,
 	Named:          true,

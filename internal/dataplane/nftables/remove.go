@@ -18,7 +18,7 @@ const upstreamTable = "kube-proxy"
 
 // Remove removes the tables of nftables mode: upstream's, unless o.OwnOnly, and, unless
 // o.Running uses them, ours. Of a named proxy it removes those of this name alone. Other modes that have tables of
-// this one hand no packets to other nodes.
+// this one hand no packets to other nodes, and have no flow tables.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	var names []string
 	if !o.OwnOnly && o.Instance == "" {
@@ -29,7 +29,7 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 		names = append(append(names, own[:]...), witnessTableOf(o.Instance), loopbackTableOf(o.Instance))
 	}
 	if _, running := o.Running.(*Dataplane); !running {
-		names = append(names, directTableOf(o.Instance))
+		names = append(names, directTableOf(o.Instance), flowTableOf(o.Instance))
 	}
 	conn, err := nft.Dial(0, nft.SendBuffer)
 	if err != nil {

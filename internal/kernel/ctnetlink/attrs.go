@@ -28,8 +28,9 @@ const (
 
 // Bits of Status (linux/netfilter/nf_conntrack_common.h).
 const (
-	SeenReply = 1 << 1 // packets were seen in both directions
-	Confirmed = 1 << 3 // the entry is in the table
+	SeenReply = 1 << 1  // packets were seen in both directions
+	Confirmed = 1 << 3  // the entry is in the table
+	Offloaded = 1 << 14 // it is in a flow table
 )
 
 // Of a tuple.

@@ -21,6 +21,8 @@ type Entry struct {
 	Zoned    bool           // in a conntrack zone other than the default
 	State    uint8          // of a TCP connection
 	Replied  bool           // packets were seen in both directions
+	// Offloaded says that a flow table of nftables forwards its packets.
+	Offloaded bool
 
 	// Attributes by which the kernel identifies the entry. They refer to what it was
 	// decoded from.
@@ -64,7 +66,10 @@ func (e *Entry) Decode(payload []byte) bool {
 		case ID:
 			e.ID = v
 		case Status:
-			e.Replied = len(v) == 4 && binary.BigEndian.Uint32(v)&SeenReply != 0
+			if len(v) == 4 {
+				status := binary.BigEndian.Uint32(v)
+				e.Replied, e.Offloaded = status&SeenReply != 0, status&Offloaded != 0
+			}
 		case ProtoInfo:
 			e.State = tcpState(v)
 		}
@@ -75,6 +80,9 @@ func (e *Entry) Decode(payload []byte) bool {
 	e.By = netip.AddrPortFrom(reply.src, reply.srcPort)
 	e.ReplyTo = netip.AddrPortFrom(reply.dst, reply.dstPort)
 	e.Zoned = e.Zoned || orig.zoned || reply.zoned
+	if e.Offloaded && e.Protocol == inet.TCP {
+		e.State = TCPEstablished // the kernel leaves it out: others are in no flow table
+	}
 	return e.From.IsValid() && e.To.IsValid() && e.By.IsValid() && e.ReplyTo.IsValid() && len(e.ID) == 4
 }
 

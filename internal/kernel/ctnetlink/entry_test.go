@@ -1,6 +1,7 @@
 package ctnetlink
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 
@@ -63,6 +64,16 @@ func TestDecodeTCP(t *testing.T) {
 		t.Fatal("not decoded")
 	}
 	if e.From.String() != "10.0.0.1:4000" || e.ReplyTo.String() != "192.0.2.10:5000" || e.State != TCPEstablished {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// The kernel does not say in which state a connection is that a flow table forwards.
+func TestDecodeOffloadedTCP(t *testing.T) {
+	b := encodeEntry(inet.TCP, "10.0.0.1:4000", "10.96.0.1:80", "10.244.1.1:8080", "192.0.2.10:5000")
+	b = nfnetlink.AppendAttr(b, Status, binary.BigEndian.AppendUint32(nil, SeenReply|Confirmed|Offloaded))
+	var e Entry
+	if !e.Decode(b) || !e.Offloaded || !e.Replied || !e.Established() {
 		t.Errorf("got %+v", e)
 	}
 }

@@ -3,6 +3,8 @@ package nft
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // Arena holds keys and data of elements, without an allocation for each. What is
@@ -28,6 +30,13 @@ func (a *Arena) Protocol(p byte) { *a = append(*a, p, 0, 0, 0) }
 
 // Port appends a port.
 func (a *Arena) Port(p uint16) { *a = append(*a, byte(p>>8), byte(p), 0, 0) }
+
+// Interface appends the name of an interface.
+func (a *Arena) Interface(name string) {
+	var b [unix.IFNAMSIZ]byte
+	copy(b[:], name)
+	*a = append(*a, b[:]...)
+}
 
 // Word appends a number as Random and Constant load it, in host order.
 func (a *Arena) Word(n uint32) { *a = binary.NativeEndian.AppendUint32(*a, n) }
@@ -64,6 +73,9 @@ func (d *Decoder) Protocol() byte { return d.take(WordLen)[0] }
 
 // Port reads a port.
 func (d *Decoder) Port() uint16 { return binary.BigEndian.Uint16(d.take(WordLen)) }
+
+// Interface reads the name of an interface.
+func (d *Decoder) Interface() string { return unix.ByteSliceToString(d.take(unix.IFNAMSIZ)) }
 
 // Word reads a number.
 func (d *Decoder) Word() uint32 { return binary.NativeEndian.Uint32(d.take(WordLen)) }

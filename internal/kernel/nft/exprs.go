@@ -241,7 +241,7 @@ func (e Exprs) FromInterface(name string, prefix bool) Exprs {
 	} else {
 		bytes = append(bytes, make([]byte, unix.IFNAMSIZ-len(bytes))...)
 	}
-	return e.equal(interfaceName, bytes, `"`+text+`"`)
+	return e.equal(Interface, bytes, `"`+text+`"`)
 }
 
 // Within matches packets with an address in a range.

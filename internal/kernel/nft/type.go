@@ -19,12 +19,13 @@ type Type struct {
 
 // Numbers that nft(8) uses for datatypes and in userdata.
 const (
-	idInteger  = 4
-	idIP4      = 7
-	idIP6      = 8
-	idProtocol = 12
-	idPort     = 13
-	idEther    = 9
+	idInteger   = 4
+	idIP4       = 7
+	idIP6       = 8
+	idEther     = 9
+	idProtocol  = 12
+	idPort      = 13
+	idInterface = 41
 
 	kindVerdict = 1
 	kindPayload = 7
@@ -81,8 +82,9 @@ const (
 	udDataTypeof    = 4
 	udDataInterval  = 6
 
-	hostEndian = 1 // nft's number for the order of the machine
-	bigEndian  = 2 // and for network order
+	// nft's numbers for the order of the host and of the network.
+	hostEndian = 1
+	bigEndian  = 2
 )
 
 func tlv(b []byte, typ byte, v []byte) []byte {
@@ -119,7 +121,7 @@ func (t Type) byteOrder() uint32 {
 	if len(t.Parts) != 1 {
 		return 0
 	}
-	if t.Parts[0].id == idInteger {
+	if id := t.Parts[0].id; id == idInteger || id == idInterface {
 		return hostEndian
 	}
 	return bigEndian

@@ -58,6 +58,7 @@ var (
 	SourceIP6 = Value{"ip6 saddr", 16, payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 8, 16), idIP6, kindPayload, []uint32{descIP6, 8}}
 	DestIP6   = Value{"ip6 daddr", 16, payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 16), idIP6, kindPayload, []uint32{descIP6, 9}}
 	Protocol  = Value{"meta l4proto", 1, meta(unix.NFT_META_L4PROTO), idProtocol, kindMeta, []uint32{16}}
+	Interface = Value{"iifname", unix.IFNAMSIZ, meta(unix.NFT_META_IIFNAME), idInterface, kindMeta, []uint32{unix.NFT_META_IIFNAME}}
 	DestPort  = Value{"th dport", 2, payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), idPort, kindPayload, []uint32{descTH, 2}}
 )
 
@@ -66,15 +67,14 @@ const WordLen = 4
 
 // Values that rules only compare.
 var (
-	mark          = Value{text: "meta mark", len: WordLen, load: meta(unix.NFT_META_MARK)}
-	interfaceName = Value{text: "iifname", len: unix.IFNAMSIZ, load: meta(unix.NFT_META_IIFNAME)}
-	ctState       = Value{text: "ct state", len: WordLen, load: ct(unix.NFT_CT_STATE)}
-	ctStatus      = Value{text: "ct status", len: WordLen, load: ct(unix.NFT_CT_STATUS)}
-	ctDirection   = Value{text: "ct direction", len: 1, load: ct(unix.NFT_CT_DIRECTION)}
-	icmpTypeCode  = Value{text: "@th,0,16", len: 2, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)}
-	tcpFlags      = Value{text: "tcp flags", len: 1, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)}
-	sourceType    = Value{text: "fib saddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_SADDR)}
-	destType      = Value{text: "fib daddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_DADDR)}
+	mark         = Value{text: "meta mark", len: WordLen, load: meta(unix.NFT_META_MARK)}
+	ctState      = Value{text: "ct state", len: WordLen, load: ct(unix.NFT_CT_STATE)}
+	ctStatus     = Value{text: "ct status", len: WordLen, load: ct(unix.NFT_CT_STATUS)}
+	ctDirection  = Value{text: "ct direction", len: 1, load: ct(unix.NFT_CT_DIRECTION)}
+	icmpTypeCode = Value{text: "@th,0,16", len: 2, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)}
+	tcpFlags     = Value{text: "tcp flags", len: 1, load: payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)}
+	sourceType   = Value{text: "fib saddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_SADDR)}
+	destType     = Value{text: "fib daddr type", len: WordLen, load: fib(unix.NFTA_FIB_F_DADDR)}
 )
 
 // Random is a random number below modulus.

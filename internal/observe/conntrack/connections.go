@@ -45,17 +45,24 @@ func (f *flow) connection() Connection {
 type Selection struct {
 	Unreplied bool       // only those without a reply (Linux 5.19)
 	Replied   bool       // only those with one
+	Offloaded bool       // only those that a flow table forwards
 	Endpoint  netip.Addr // only those to an address, if it is valid (Linux 5.8)
 }
 
 func (s Selection) filter() (attrs []byte) {
+	status, mask := uint32(0), uint32(0)
 	if s.Unreplied || s.Replied {
-		status := uint32(0)
-		if s.Replied {
-			status = ctnetlink.SeenReply
-		}
+		mask = ctnetlink.SeenReply
+	}
+	if s.Replied {
+		status = ctnetlink.SeenReply
+	}
+	if s.Offloaded {
+		status, mask = status|ctnetlink.Offloaded, mask|ctnetlink.Offloaded
+	}
+	if mask != 0 {
 		attrs = nfnetlink.AppendAttr(attrs, ctnetlink.Status, binary.BigEndian.AppendUint32(nil, status))
-		attrs = nfnetlink.AppendAttr(attrs, ctnetlink.StatusMask, binary.BigEndian.AppendUint32(nil, ctnetlink.SeenReply))
+		attrs = nfnetlink.AppendAttr(attrs, ctnetlink.StatusMask, binary.BigEndian.AppendUint32(nil, mask))
 	}
 	if s.Endpoint.Is4() { // for IPv6 the kernel, up to 6.18 at least, leaves out those that match
 		ip := nfnetlink.AppendAttr(nil, ctnetlink.IPv4Src, s.Endpoint.AsSlice())
@@ -69,7 +76,8 @@ func (s Selection) filter() (attrs []byte) {
 
 // includes reports whether an entry was asked for.
 func (s Selection) includes(f *flow) bool {
-	return !(s.Unreplied && f.Replied) && !(s.Replied && !f.Replied) && (!s.Endpoint.IsValid() || f.By.Addr() == s.Endpoint)
+	return !(s.Unreplied && f.Replied) && !(s.Replied && !f.Replied) && !(s.Offloaded && !f.Offloaded) &&
+		(!s.Endpoint.IsValid() || f.By.Addr() == s.Endpoint)
 }
 
 // family is that of the request: the kernel selects by address within one only.

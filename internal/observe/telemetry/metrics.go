@@ -47,6 +47,7 @@ type Metrics struct {
 
 	// Our own.
 	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected, directNodes              *metrics.GaugeVec
+	flowTableDevices, flowTableConnections                                                                             *metrics.GaugeVec
 	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections, directProbes, directPackets *metrics.CounterVec
 	transactionElements, programming                                                                                   *metrics.HistogramVec
 }
@@ -66,6 +67,7 @@ func NewMetrics(registry Registry, mode dataplane.Mode, families []model.Family)
 	m.beginLoopback()
 	m.Draining(0)
 	m.Ejected(0)
+	m.FlowTable(0, nil)
 	m.ejections.WithLabelValues().Add(0)
 	return m, errors.Join(problems...)
 }
@@ -85,6 +87,7 @@ func (m *Metrics) ofMode(mode dataplane.Mode) (out []metrics.Registerable) {
 	for _, metric := range []metrics.Registerable{
 		m.fullSyncDuration, m.partialSyncDuration, m.syncFailures, m.cleanupFailures,
 		m.loopbackListeners, m.loopbackFailures, m.loopbackRejected, m.loopbackAccepted,
+		m.flowTableDevices, m.flowTableConnections,
 	} {
 		if slices.Contains(mode.Metrics, metric.FQName()) {
 			out = append(out, metric)
@@ -143,12 +146,22 @@ func (m *Metrics) defineOwn() {
 	m.directNodes = gauge("sluice_direct_return_nodes", "Other nodes, by whether packets are handed to them for direct return: only if their state is proven.", labelFamily, "state")
 	m.directProbes = counter("sluice_direct_return_probes_total", "Rounds of probes through other nodes, by whether they came back.", "result")
 	m.directPackets = counter("sluice_direct_return_packets_total", "Packets of clients that were handed to other nodes: as they came (first), put together from fragments, or to a node that may know their connection (second-chance).", "kind")
+	m.flowTableDevices = gauge("sluice_flow_table_devices", "Devices at which a flow table of the kernel forwards established connections; 0 if it is off, or not there.")
+	m.flowTableConnections = gauge("sluice_flow_table_connections", "Connections that flow tables forwarded when they were last counted.", labelFamily)
 	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")
 }
 
 // Draining sets how many connections of an earlier kube-proxy are left.
 func (m *Metrics) Draining(connections int) {
 	m.draining.WithLabelValues().Set(float64(connections))
+}
+
+// FlowTable sets at how many devices flow tables forward, and how many connections of each family.
+func (m *Metrics) FlowTable(devices int, connections map[model.Family]int) {
+	m.flowTableDevices.WithLabelValues().Set(float64(devices))
+	for _, f := range m.families {
+		m.flowTableConnections.WithLabelValues(f.String()).Set(float64(connections[f]))
+	}
 }
 
 func (m *Metrics) has(f model.Family) bool { return slices.Contains(m.families, f) }
