@@ -93,6 +93,10 @@ SOAK_ARGS  ?=
 windows-lab: root tools ## Run kube-proxy.exe in wine alone, against a fake of Windows' networking service (needs root).
 	$(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./test/windows
 
+.PHONY: windows-figures
+windows-figures: root tools ## Measure calls and seconds for 1,000 Services in wine, beside upstream's kube-proxy.exe (needs root).
+	cd test/cluster && $(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestSameLoadBalancersAsUpstream$$/^speed$$' . -args -windows-services 1000
+
 .PHONY: soak
 soak: root tools ## Hold the proxy under traffic and disrupt it in every way, for TIME (needs root).
 	$(GO) test -count=1 -v -timeout 0 -run '$(SOAK_TESTS)' ./test/soak -args -seed $(SEED) -time $(TIME) $(SOAK_ARGS)
@@ -111,6 +115,7 @@ figures: root tools build ## Measure all that docs quote and that has a bar (nee
 	$(MAKE) fleet FLEET_ARGS='-memory 3 -services 10000 -endpoints 2'
 	$(MAKE) fleet FLEET_ARGS='-memory 3 -services 5000 -endpoints 50'
 	$(MAKE) fleet N=20,50,100
+	$(MAKE) windows-figures
 
 .PHONY: pictures
 pictures: ## Renew the screenshots of the page in docs.
@@ -166,7 +171,7 @@ help: ## List the targets.
 TOOLS                  := nft=nftables ip=iproute2 conntrack=conntrack iptables=iptables
 test full vm cluster: TOOLS += ipset=ipset ipvsadm=ipvsadm qemu-system-x86_64=qemu-system-x86 xz=xz-utils zstd=zstd
 test full: TOOLS       += chromium=chromium
-test full windows-lab: TOOLS += wine=wine /usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-gcc=gcc-mingw-w64-x86-64
+test full cluster windows-lab windows-figures: TOOLS += wine=wine /usr/lib/wine/wine64=wine64 x86_64-w64-mingw32-gcc=gcc-mingw-w64-x86-64
 test full cluster: TOOLS += crun=crun /usr/share/containers/seccomp.json=golang-github-containers-common
 # Where modules are loaded by hand. Elsewhere they are built in, or load themselves.
 MODULES := nf_tables nf_conntrack nf_nat nft_ct nft_nat nft_masq nft_numgen nft_reject_inet veth bridge sctp

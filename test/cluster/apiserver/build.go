@@ -39,6 +39,8 @@ type component struct {
 	// own is a binary of this module, which may change while the version does not. It imports
 	// nothing else of it.
 	own bool
+	// system is the one that it is built for, this one if empty.
+	system string
 	// modfile is used in place of go.mod, if not empty.
 	modfile string
 }
@@ -55,6 +57,13 @@ var (
 func ofKubernetes(name string) component {
 	return component{name: name, module: "k8s.io/kubernetes", pkg: "k8s.io/kubernetes/cmd/" + name,
 		version: "k8s.io/component-base/version.gitVersion"}
+}
+
+// forWindows returns the component as a program of Windows.
+func (c component) forWindows() component {
+	c.name += ".exe"
+	c.system = "windows"
+	return c
 }
 
 // Build returns the binaries, after building those missing in the cache, which
@@ -80,9 +89,23 @@ func Build(ctx context.Context, report func(string)) (Binaries, error) {
 	return b, nil
 }
 
+// BuildForWindows returns upstream's kube-proxy.exe, which is not among the Binaries because little needs it. It
+// is built as they are.
+func BuildForWindows(ctx context.Context, report func(string)) (path string, err error) {
+	dir, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	c := kubeProxy.forWindows()
+	if path, err = c.cached(ctx, dir, report); err != nil {
+		return "", fmt.Errorf("build %s: %w", c.name, err)
+	}
+	return path, nil
+}
+
 // modfileOf returns the file that selects a release of Kubernetes.
 func modfileOf(ctx context.Context, release string) (string, error) {
-	own, err := runGo(ctx, "env", "GOMOD")
+	own, err := runGo(ctx, nil, "env", "GOMOD")
 	if err != nil {
 		return "", err
 	}
@@ -184,13 +207,17 @@ func (c component) runGo(ctx context.Context, command string, args ...string) (s
 	if c.modfile != "" {
 		args = append([]string{"-modfile=" + c.modfile}, args...)
 	}
-	return runGo(ctx, append([]string{command}, args...)...)
+	env := []string{"CGO_ENABLED=0"}
+	if c.system != "" {
+		env = append(env, "GOOS="+c.system)
+	}
+	return runGo(ctx, env, append([]string{command}, args...)...)
 }
 
 // runGo runs the go command and returns what it printed.
-func runGo(ctx context.Context, args ...string) (string, error) {
+func runGo(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), env...)
 	output, err := cmd.Output()
 	if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
 		err = fmt.Errorf("%w\n%s", err, failure.Stderr)

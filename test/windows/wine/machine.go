@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -142,7 +143,7 @@ func (m *Machine) Start(log string, env []string, name string, args ...string) *
 	}
 	defer out.Close()
 	cmd := m.command(name, args...)
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = slices.Concat(m.env, env) // programs start at the same time
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := m.ns.Do(cmd.Start); err != nil {
 		m.Fatal(err)
