@@ -15,7 +15,7 @@ import (
 func TestDirectReturnSoak(t *testing.T) {
 	t.Parallel()
 	tcp, udp, changes := testkit.Extent(10, 20, 400), testkit.Extent(6, 10, 200), testkit.Extent(2, 3, 30)
-	pause := testkit.Extent(300*time.Millisecond, 600*time.Millisecond, 5*time.Second)
+	pause := testkit.Extent(300*time.Millisecond, 600*time.Millisecond, 1500*time.Millisecond)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -25,22 +25,23 @@ func TestDirectReturnSoak(t *testing.T) {
 	q.awaitDirect()
 	stop := q.talk(tcp, udp)
 	for i := range changes {
+		said := func(what, node string) { t.Logf("%s %d: %s %s", time.Now().Format(time.TimeOnly), i, what, node) }
 		switch n := lab.Nodes[random.IntN(len(lab.Nodes))]; {
 		case i%3 == 2: // a new process on a node
 			if err := q.proxies[n].Kill(); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d: killed on %s", i, n)
+			said("killed on", n)
 			q.start(n)
 		case i%4 == 3 && states[n] == isReady: // another weight
 			states[n] = isLight
-			t.Logf("%d: %s gets less", i, n)
+			said("less for", n)
 		case states[n] != isDraining && howManyReady(states) > 1:
 			states[n] = isDraining
-			t.Logf("%d: %s drains", i, n)
+			said("draining is", n)
 		default:
 			states[n] = isReady
-			t.Logf("%d: %s is ready", i, n)
+			said("ready is", n)
 		}
 		order := random.Perm(len(lab.Nodes))
 		if i == 0 { // the node that is asked first

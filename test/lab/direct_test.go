@@ -408,6 +408,10 @@ var errChanged = errors.New("another one answered, or none")
 // talk has connections ask all the time until the function is called that it returns. That says which broke, except
 // those that were answered on nodes that died.
 func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
+	// A connection must not have the port of one that some node still knows.
+	for _, n := range lab.Nodes {
+		q.run(n, "conntrack -D -f ipv4 -s "+directClient[0].String()+" >&2; conntrack -D -f ipv6 -s "+directClient[1].String()+" >&2; true")
+	}
 	ctx, cancel := context.WithCancel(q.t.Context())
 	var all []*talker
 	for i := range tcp + udp {
@@ -440,7 +444,7 @@ func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
 			one.session.Close()
 			if one.err != nil && !slices.Contains(died, one.by) {
 				if broken[one.by]++; len(errs) < 5 {
-					errs = append(errs, one.err)
+					errs = append(errs, fmt.Errorf("%v: %w", one.session.Flow(), one.err))
 				}
 			}
 		}
@@ -456,7 +460,7 @@ func (o *talker) talk(ctx context.Context) {
 	for ctx.Err() == nil {
 		a, err := o.session.Ask()
 		if err != nil || a.By != o.by {
-			o.err = fmt.Errorf("%s, then %q: %w", o.by, a.By, errors.Join(err, errChanged))
+			o.err = fmt.Errorf("%s, then %q at %s: %w", o.by, a.By, time.Now().Format(time.TimeOnly), errors.Join(err, errChanged))
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

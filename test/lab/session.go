@@ -80,3 +80,6 @@ func (s *Session) Close() error {
 	}
 	return s.conn.Close()
 }
+
+// Flow returns what was opened.
+func (s *Session) Flow() Flow { return s.flow }

@@ -220,3 +220,55 @@ func previousOfAll(d *Dataplane) (n int) {
 	}
 	return n
 }
+
+// BenchmarkDirect has 100 Services of two ports with direct return in both families among four nodes: the start, a node
+// that leaves one of them, and one that can no longer be used.
+func BenchmarkDirect(b *testing.B) {
+	const services = 100
+	nodes := []string{"n1", "n2", "n3", "n4"}
+	fixture := func(changed int) *dataplane.Direct {
+		all := directFixture(1, nodes...)
+		ports := all.Frontends
+		all.Frontends, all.Changed = map[plan.Key]*plan.Frontend{}, map[plan.Key]struct{}{}
+		for i := range services {
+			for _, fe := range ports {
+				if fe.NodePort() {
+					continue
+				}
+				one := *fe
+				one.Key.Port, one.Service.Name = uint16(1000+i), fmt.Sprint("s", i)
+				if i == changed {
+					one.Direct = &plan.Direct{Nodes: fe.Direct.Nodes[:3], Local: fe.Direct.Local}
+				}
+				all.Frontends[one.Key] = &one
+				if changed < 0 || i == changed {
+					all.Changed[one.Key] = struct{}{}
+				}
+			}
+		}
+		return all
+	}
+	for b.Loop() {
+		k := newKernel(b)
+		d := k.dataplane()
+		at := time.Now()
+		d.clock = func() time.Time { return at }
+		took := func(unit string, settings *dataplane.Direct) {
+			begin := time.Now()
+			if err := d.Direct(b.Context(), settings); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(time.Since(begin).Milliseconds()), unit)
+		}
+		took("ms/start", fixture(-1))
+		at = at.Add(dataplane.DirectDelay)
+		begins := fixture(-1)
+		begins.Changed = nil
+		took("ms/begin", begins)
+		took("ms/change", fixture(0))
+		gone := fixture(-1)
+		gone.Changed, gone.Peers[0].IPv4.Usable, gone.Peers[0].IPv6.Usable = nil, false, false
+		took("ms/unusable", gone)
+		b.ReportMetric(float64(strings.Count(k.nft("", "list ruleset"), " : 192.0.2.")), "IPv4-elements")
+	}
+}
