@@ -210,6 +210,7 @@ func (n *node) killAt(call int, lines []string) bool {
 	})
 	p.Kill()
 	n.HNS.SetFault(nil)
+	testkit.Until(n, n.Forsaken) // the call that was under way may still open a handle
 	return isReached
 }
 

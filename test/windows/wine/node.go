@@ -86,6 +86,13 @@ func (n *Node) Back() {
 // anybodysPort is where programs find HNS that do not have the environment of a node; dll/hns.c has it.
 const anybodysPort = "17018"
 
+// Forsaken reports whether no program is connected to HNS, which then has closed the handles of all.
+func (n *Node) Forsaken() bool {
+	n.service.mu.Lock()
+	defer n.service.mu.Unlock()
+	return len(n.service.clients) == 0
+}
+
 // ServeServices has the HNS of the node answer services of the machine, too. One node can do so.
 func (n *Node) ServeServices() {
 	n.Helper()
