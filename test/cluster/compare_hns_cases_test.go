@@ -305,6 +305,61 @@ func (c *windowsContest) sameInSteps() {
 	}
 }
 
+// testFailures shows that what HNS refuses is counted by upstream's names and labels, and that all is the same
+// when it refuses nothing any more.
+func (l *windowsLab) testFailures(t *testing.T) {
+	c := l.contest(t, hns.L2Bridge, "15.5", []string{"--iptables-sync-period=10s"})
+	cluster := func(endpoints ...discoveryv1.Endpoint) []fakeapi.Object {
+		return []fakeapi.Object{windowsNode(), windowsService(), windowsSlice("web", 8080, endpoints...)}
+	}
+	refuse := func(function string) {
+		for _, p := range []*wine.Proxy{c.theirs, c.ours} {
+			p.HNS.SetFault(func(call fakehns.Call) hns.Code {
+				if call.Function == function {
+					return fakehns.InvalidIP
+				}
+				return 0
+			})
+		}
+	}
+	c.set(cluster(local, remote1))
+	c.start()
+	c.await()
+	for _, step := range []struct {
+		what, function string
+		objects        []fakeapi.Object
+	}{
+		{"update", "HcnModifyLoadBalancer", cluster(local, remote2)},
+		{"delete", "HcnDeleteLoadBalancer", cluster()},
+		{"create", "HcnCreateLoadBalancer", cluster(local, remote1)},
+	} {
+		refuse(step.function)
+		c.set(step.objects)
+		testkit.Eventually(t, func() error {
+			theirs, ours := c.failures(c.theirs, step.what), c.failures(c.ours, step.what)
+			if diff := cmp.Diff(theirs, ours); diff != "" || len(theirs) == 0 {
+				return fmt.Errorf("%s (-upstream +ours)\n%s", step.what, diff)
+			}
+			return nil
+		})
+		refuse("")
+		c.await()
+	}
+}
+
+// failures are the metrics of a kind of failure, with their labels. What follows from one may be counted, too:
+// what is not deleted is in the way of its successor.
+func (c *windowsContest) failures(p *wine.Proxy, what string) (found []string) {
+	_, text := p.Get(c.metrics[p], "/metrics")
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "kubeproxy_sync_proxy_rules_winkernel_lb_"+what+"_failures_total{") && strings.Contains(line, `error="invalid_ip"`) {
+			found = append(found, line[:strings.LastIndex(line, " ")])
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
 // testSpeed measures calls and seconds of both, one after the other.
 func (l *windowsLab) testSpeed(t *testing.T) {
 	services := testkit.ExtentOr(*windowsServices, 0, 50, 1000)
@@ -327,6 +382,12 @@ func (l *windowsLab) testSpeed(t *testing.T) {
 	changed := objects[2*(services/2)].(*discoveryv1.EndpointSlice).DeepCopy()
 	changed.Endpoints[4].Addresses[0] = "10.99.0.1"
 
+	await := func(holds func() error) {
+		t.Helper()
+		if err := testkit.Poll(time.Duration(1+services/50)*testkit.Timeout, holds); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c := l.contest(t, hns.L2Bridge, "15.5", nil)
 	calls := map[bool]int{}
 	for _, own := range []bool{false, true} {
@@ -340,13 +401,16 @@ func (l *windowsLab) testSpeed(t *testing.T) {
 			p = c.theirs
 		}
 		// Balancers of both families are those of the marker.
-		reached := func(address string) func() bool {
-			return func() bool {
+		reached := func(address string) func() error {
+			return func() error {
 				s := p.HNS.State()
-				return len(s.LoadBalancers) == services+2 && strings.Contains(s.Summary(), address) && s.OpenHandles == 0
+				if n := len(s.LoadBalancers); n != services+2 || s.OpenHandles > 0 || !strings.Contains(s.Summary(), address) {
+					return fmt.Errorf("%s: HNS has %d load balancers of %d, and %d open handles", p.Label, n, services+2, s.OpenHandles)
+				}
+				return nil
 			}
 		}
-		testkit.Until(t, reached("10.24.0.1 "))
+		await(reached("10.24.0.1 "))
 		cold, coldCalls := time.Since(start), p.HNS.State().Total()
 		for total := -1; total != p.HNS.State().Total(); time.Sleep(2 * time.Second) {
 			total = p.HNS.State().Total()
@@ -356,7 +420,7 @@ func (l *windowsLab) testSpeed(t *testing.T) {
 		if err := c.server.Put(changed); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Until(t, reached("10.99.0.1 "))
+		await(reached("10.99.0.1 "))
 		took := time.Since(start)
 		for total := -1; total != p.HNS.State().Total(); time.Sleep(2 * time.Second) {
 			total = p.HNS.State().Total()
