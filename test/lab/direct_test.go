@@ -243,7 +243,13 @@ func (q *quartet) testCleanup() {
 	if err := q.proxies["n4"].Kill(); err != nil {
 		q.t.Fatal(err)
 	}
-	out, _ := q.host("n4").Run(q.t.Context(), lab.Command{Args: []string{binary, "check", "--manifests", q.dirs["n4"]}})
+	out, _ := q.host("n4").Run(q.t.Context(), lab.Command{Args: []string{binary, "check", "--manifests", q.dirs["n4"], "--hostname-override=n4",
+		"--proxy-mode=nftables", "--direct-return=auto"}})
+	for _, family := range []string{"IPv4", "IPv6"} {
+		if want := "3 of 3 other nodes (" + family + ") on the link of eth0"; !strings.Contains(out, want) {
+			q.t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
 	for _, family := range []string{"netdev", "ip", "ip6"} {
 		if !strings.Contains(out, "table "+family+" sluice-direct of Sluice") {
 			q.t.Errorf("check does not see the table of family %s:\n%s", family, out)

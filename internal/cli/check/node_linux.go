@@ -18,10 +18,12 @@ import (
 	"sluice/internal/config"
 	"sluice/internal/dataplane"
 	"sluice/internal/kernel/capability"
+	"sluice/internal/kernel/neighbour"
 	"sluice/internal/kernel/sysctl"
 	"sluice/internal/mode/leftovers"
 	"sluice/internal/model"
 	"sluice/internal/observe/coexist"
+	"sluice/internal/observe/direct"
 	"sluice/internal/observe/nodeproblem"
 	"sluice/internal/plan"
 )
@@ -39,7 +41,42 @@ func (r *Report) checkNode(ctx context.Context, o *Options, desired *plan.Desire
 	r.reportInPlace(found, o.Settings)
 	r.reportOthers(ctx, found, o.Settings)
 	r.reportProblems(ctx, found, o, desired)
+	r.checkDirect(desired.Settings.DirectReturn)
 	r.tryMode(ctx, o, desired)
+}
+
+// checkDirect says whether this node could have direct return, where it is switched on.
+func (r *Report) checkDirect(d *plan.DirectReturn) {
+	const subject, remedy = "direct return", "set --direct-return to the device with the other nodes (docs/direct-return.md)"
+	if d == nil {
+		return
+	}
+	self, link, err := direct.Link(d)
+	if err != nil {
+		r.add(Todo, subject, remedy, "%v", err)
+		return
+	}
+	for _, f := range model.Families {
+		if !slices.Contains(link.Addrs, self.Path(f).Addr) {
+			continue
+		}
+		near, all := 0, 0
+		for i := range d.Nodes {
+			addr := d.Nodes[i].Path(f).Addr
+			if d.Nodes[i].Self || !addr.IsValid() {
+				continue
+			}
+			if all++; neighbour.OnLink(link.Index, addr) {
+				near++
+			}
+		}
+		if near == 0 {
+			r.add(Todo, subject, remedy, "none of %s (%s) is on the link of %s", printable.Count(all, "other node"), f, link.Name)
+			continue
+		}
+		r.add(Fine, subject, "", "%d of %s (%s) on the link of %s; probes decide whether they are used",
+			near, printable.Count(all, "other node"), f, link.Name)
+	}
 }
 
 func (r *Report) checkKernel(m dataplane.Mode) {

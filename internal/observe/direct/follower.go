@@ -236,27 +236,7 @@ func (f *Follower) report(ctx context.Context, err error, now time.Time) error {
 
 // want returns what the dataplane needs to know of this node.
 func (f *Follower) want(settings *plan.Settings) (*dataplane.Direct, error) {
-	r := settings.DirectReturn
-	var self *plan.DirectNode
-	for i := range r.Nodes {
-		if r.Nodes[i].Self {
-			self = &r.Nodes[i]
-		}
-	}
-	if self == nil {
-		return nil, errors.New("the addresses of this node are not known: its Node object is missing")
-	}
-	own := []netip.Addr{self.IPv4.Addr, self.IPv6.Addr}
-	var link neighbour.Link
-	var err error
-	if r.Device != "" {
-		link, err = neighbour.LinkNamed(r.Device)
-	} else {
-		link, err = neighbour.LinkWith(own)
-	}
-	if errors.Is(err, neighbour.ErrNoLink) {
-		return nil, noDevice(r.Device, own)
-	}
+	self, link, err := Link(settings.DirectReturn)
 	if err != nil {
 		return nil, err
 	}
@@ -269,6 +249,28 @@ func (f *Follower) want(settings *plan.Settings) (*dataplane.Direct, error) {
 		d.IPv6 = self.IPv6.Addr
 	}
 	return d, nil
+}
+
+// Link returns this node, and the interface through which packets come and are handed on.
+func Link(r *plan.DirectReturn) (self *plan.DirectNode, link neighbour.Link, err error) {
+	for i := range r.Nodes {
+		if r.Nodes[i].Self {
+			self = &r.Nodes[i]
+		}
+	}
+	if self == nil {
+		return nil, link, errors.New("the addresses of this node are not known: its Node object is missing")
+	}
+	own := []netip.Addr{self.IPv4.Addr, self.IPv6.Addr}
+	if r.Device != "" {
+		link, err = neighbour.LinkNamed(r.Device)
+	} else {
+		link, err = neighbour.LinkWith(own)
+	}
+	if errors.Is(err, neighbour.ErrNoLink) {
+		err = noDevice(r.Device, own)
+	}
+	return self, link, err
 }
 
 func noDevice(device string, own []netip.Addr) error {
