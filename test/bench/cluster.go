@@ -53,8 +53,11 @@ func (c *cluster) events() []model.Event {
 		svc := &model.Service{
 			Name:       name,
 			ClusterIPs: []netip.Addr{ipv4(firstClusterIP + uint32(i))},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+			Ports:      c.ranged(i, []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}),
 			Algorithm:  c.algorithm(),
+		}
+		if c.Ranges == rangesTogether { // all claim the single port there, too
+			svc.ExternalIPs = []netip.Addr{ipv4(firstLoadBalancerIP)}
 		}
 		if c.Sticky {
 			svc.Affinity = affinitySeconds

@@ -33,6 +33,7 @@ type workload struct {
 	Algorithm           string `json:",omitempty"` // of all Services; random by default
 	Sticky              bool   `json:",omitempty"` // they have session affinity
 	Sources             int    `json:",omitempty"` // source ranges of each, which has a load balancer IP
+	Ranges              string `json:",omitempty"` // where ranges of ports are, of which each has one; "" for none
 	// Target is the one endpoint of the last Service, if it matters.
 	Target string `json:",omitempty"`
 	// Writes is the interval at which a neighbour writes its own table, as an argument
@@ -69,6 +70,8 @@ type options struct {
 	ejection     bool
 	direct       bool
 	sensor       string
+	ranges       bool
+	ranging      string
 	churn        time.Duration
 	churning     string
 }
@@ -89,6 +92,8 @@ func main() {
 	flag.BoolVar(&o.ejection, "ejection", false, "measure nothing but what it costs to notice which endpoints do not answer")
 	flag.BoolVar(&o.direct, "direct", false, "measure nothing but what direct return brings")
 	flag.StringVar(&o.sensor, "sensor", "", "program one workload (JSON) in this network namespace, and look at its connections when told to")
+	flag.BoolVar(&o.ranges, "ranges", false, "measure nothing but what ranges of ports cost others")
+	flag.StringVar(&o.ranging, "ranging", "", "program one workload (JSON) in this network namespace, and change a range when told to")
 	flag.DurationVar(&o.churn, "churn", 0, "measure nothing but constant change, for that long")
 	flag.StringVar(&o.churning, "churning", "", "measure constant change of one workload (JSON) in this process and network namespace")
 	flag.Parse()
@@ -108,12 +113,14 @@ func run(o options) error {
 			return encode(text, measure)
 		}
 	}
-	if o.sensor != "" {
-		w, err := parseWorkload(o.sensor)
-		if err != nil {
-			return err
+	for text, serve := range map[string]func(workload, io.Reader, io.Writer) error{o.sensor: watch, o.ranging: changeRanges} {
+		if text != "" {
+			w, err := parseWorkload(text)
+			if err != nil {
+				return err
+			}
+			return serve(w, os.Stdin, os.Stdout)
 		}
-		return watch(w, os.Stdin, os.Stdout)
 	}
 	if o.load != "" {
 		w, err := parseWorkload(o.load)
@@ -148,6 +155,9 @@ func run(o options) error {
 	if o.neighbours {
 		return reportNeighbours(o.limit)
 	}
+	if o.ranges {
+		return reportRanges(context.Background())
+	}
 	s := &scores{}
 	if !o.rates {
 		for _, mode := range modes {
@@ -166,6 +176,9 @@ func run(o options) error {
 		return err
 	}
 	if err := reportChurn(10*time.Second, s); err != nil {
+		return err
+	}
+	if err := reportRanges(context.Background()); err != nil {
 		return err
 	}
 	if err := reportEvidence(context.Background()); err != nil {

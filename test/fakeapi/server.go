@@ -58,6 +58,7 @@ type change struct {
 	version int
 	event   string
 	object  Object
+	was     Object               // before it was modified, nil otherwise
 	encoded map[*encoding][]byte // as far as somebody watched
 }
 
@@ -71,6 +72,18 @@ func (c *change) in(e *encoding) ([]byte, error) {
 		c.encoded[e] = text
 	}
 	return c.encoded[e], nil
+}
+
+// forSelected returns the event for watchers of selected objects, nil if they are not told of it. An object that is
+// selected no more is deleted for them.
+func (c *change) forSelected(selected func(Object) bool, e *encoding) ([]byte, error) {
+	switch {
+	case selected(c.object):
+		return c.in(e)
+	case c.was != nil && selected(c.was):
+		return e.event("DELETED", c.object)
+	}
+	return nil, nil
 }
 
 // New returns a server without objects.
@@ -209,7 +222,7 @@ func (s *Server) replace(k *kind, wanted map[string]Object) {
 func (s *Server) remove(k *kind, key string) {
 	old := k.objects[key]
 	delete(k.objects, key)
-	s.change(k, "DELETED", old.DeepCopyObject().(Object))
+	s.change(k, "DELETED", old.DeepCopyObject().(Object), nil)
 }
 
 // put adds or replaces an object, unless it is the same.
@@ -224,13 +237,13 @@ func (s *Server) put(k *kind, key string, o Object) {
 		}
 	}
 	k.objects[key] = o
-	s.change(k, event, o)
+	s.change(k, event, o, old)
 }
 
 // change gives an object its next version and notifies watchers.
-func (s *Server) change(k *kind, event string, o Object) {
+func (s *Server) change(k *kind, event string, o, was Object) {
 	o.SetResourceVersion(strconv.Itoa(s.version + 1))
-	s.notify(k, event, o)
+	s.notify(k, event, o, was)
 }
 
 // Send sends an event to watchers as it is, also if it is not true. The object has the version that it is given.
@@ -241,15 +254,15 @@ func (s *Server) Send(event string, o Object) error {
 	if err != nil {
 		return err
 	}
-	s.notify(k, event, o.DeepCopyObject().(Object))
+	s.notify(k, event, o.DeepCopyObject().(Object), nil)
 	return nil
 }
 
 // notify logs an event and wakes watchers.
-func (s *Server) notify(k *kind, event string, o Object) {
+func (s *Server) notify(k *kind, event string, o, was Object) {
 	s.version++
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	k.log = append(k.log, &change{s.version, event, o, map[*encoding][]byte{}})
+	k.log = append(k.log, &change{s.version, event, o, was, map[*encoding][]byte{}})
 	if len(k.log) > 2*maxChanges {
 		k.dropped = k.log[maxChanges-1].version
 		k.log = slices.Clone(k.log[maxChanges:])
@@ -432,13 +445,11 @@ func (s *Server) send(w http.ResponseWriter, k *kind, since int, selected func(O
 		if c.version <= since {
 			continue
 		}
-		if selected(c.object) {
-			text, err := c.in(e)
-			if err != nil {
-				return since, nil
-			}
-			_, _ = w.Write(text)
+		text, err := c.forSelected(selected, e)
+		if err != nil {
+			return since, nil
 		}
+		_, _ = w.Write(text)
 		since = c.version
 	}
 	w.(http.Flusher).Flush()

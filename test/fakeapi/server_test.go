@@ -83,6 +83,10 @@ func informerFollows(t *testing.T, contentType string) {
 	set(service("web", "10.96.0.1")) // is no change
 	set(service("web", "10.96.0.2"), service("also-headless", "None"))
 	expect("changed to 10.96.0.2")
+	set(service("web", "None")) // is selected no more
+	expect("deleted web")
+	set(service("web", "10.96.0.2"))
+	expect("added web")
 	set(service("next", "10.96.0.3"))
 	expect("deleted web")
 	expect("added next")

@@ -137,11 +137,15 @@ func (h *held) close() {
 	h.sessions = nil
 }
 
-// traffic opens new connections all the time. The returned function stops that, and
+// traffic opens new connections to web and other Services all the time. The returned function stops that, and
 // fails the test if one of them failed.
-func (n *node) traffic() (stop func()) {
+func (n *node) traffic(services ...service) (stop func()) {
 	n.Helper()
-	t, err := n.lab.StartTraffic(n.Context(), n.flows(lab.TCP, lab.UDP), lab.TrafficOptions{Rate: 40})
+	flows := n.flows(lab.TCP, lab.UDP)
+	for _, s := range services {
+		flows = append(flows, n.flowsTo(s, lab.TCP, lab.UDP)...)
+	}
+	t, err := n.lab.StartTraffic(n.Context(), flows, lab.TrafficOptions{Rate: 40})
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sluice/internal/source"
 	"sluice/test/cluster/process"
 	"sluice/test/fakeapi"
 	"sluice/test/lab"
@@ -37,6 +38,14 @@ type node struct {
 	lab    *lab.Lab
 	server *fakeapi.Server
 	proxy  *process.Process
+}
+
+// service is a Service with TCP and UDP in both families, behind these pods.
+type service struct {
+	name, proxy                 string // proxy is its label, "" for none
+	clusterIPs, loadBalancerIPs []netip.Addr
+	nodePort                    int32
+	pods                        []string
 }
 
 func newNode(t testing.TB) *node {
@@ -89,38 +98,64 @@ const (
 	targetPort = 8080
 )
 
+// web returns the Service web, whose endpoints are these pods.
+func web(pods ...string) service {
+	return service{name: "web", clusterIPs: clusterIPs, loadBalancerIPs: loadBalancerIPs, nodePort: nodePort, pods: pods}
+}
+
 // publish makes these pods the endpoints of web.
 func (n *node) publish(pods ...string) {
+	n.Helper()
+	n.publishAll(web(pods...))
+}
+
+// publishAll makes these the Services that there are.
+func (n *node) publishAll(services ...service) {
 	n.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
 	for _, a := range n.host("node1").Addrs {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
-	web := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: metav1.NamespaceDefault},
+	objects := []fakeapi.Object{node}
+	for _, s := range services {
+		objects = append(objects, n.objectsOf(s)...)
+	}
+	if err := n.server.Set(objects); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// objectsOf returns a Service and its EndpointSlices.
+func (n *node) objectsOf(s service) []fakeapi.Object {
+	n.Helper()
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.ServiceSpec{
 			Type:       corev1.ServiceTypeLoadBalancer,
-			ClusterIP:  clusterIPs[0].String(),
+			ClusterIP:  s.clusterIPs[0].String(),
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		},
 	}
-	for _, ip := range clusterIPs {
-		web.Spec.ClusterIPs = append(web.Spec.ClusterIPs, ip.String())
+	if s.proxy != "" {
+		svc.Labels = map[string]string{source.LabelServiceProxyName: s.proxy}
 	}
-	for _, ip := range loadBalancerIPs {
-		web.Status.LoadBalancer.Ingress = append(web.Status.LoadBalancer.Ingress,
+	for _, ip := range s.clusterIPs {
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
+	}
+	for _, ip := range s.loadBalancerIPs {
+		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress,
 			corev1.LoadBalancerIngress{IP: ip.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
 	}
-	objects := []fakeapi.Object{node, web}
+	objects := []fakeapi.Object{svc}
 	for i, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "web-" + strings.ToLower(string(family)), Namespace: web.Namespace,
-				Labels: map[string]string{discoveryv1.LabelServiceName: web.Name},
+				Name: s.name + "-" + strings.ToLower(string(family)), Namespace: svc.Namespace,
+				Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name},
 			},
 			AddressType: family,
 		}
-		for _, pod := range pods {
+		for _, pod := range s.pods {
 			host := n.host(pod)
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 				Addresses: []string{host.Addrs[i].String()}, NodeName: ptr.To(host.Node),
@@ -132,22 +167,23 @@ func (n *node) publish(pods ...string) {
 			name := strings.ToLower(string(protocol))
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: ptr.To[int32](targetPort)})
 			if i == 0 {
-				web.Spec.Ports = append(web.Spec.Ports, corev1.ServicePort{Name: name, Protocol: protocol, Port: port, NodePort: nodePort})
+				svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Protocol: protocol, Port: port, NodePort: s.nodePort})
 			}
 		}
 	}
-	if err := n.server.Set(objects); err != nil {
-		n.Fatal(err)
-	}
+	return objects
 }
 
 // flows are those to all frontends of web in both families, from a pod, the node and
 // a client outside.
-func (n *node) flows(protocols ...lab.Protocol) []lab.Flow {
+func (n *node) flows(protocols ...lab.Protocol) []lab.Flow { return n.flowsTo(web(), protocols...) }
+
+// flowsTo are the same to any Service.
+func (n *node) flowsTo(s service, protocols ...lab.Protocol) []lab.Flow {
 	var flows []lab.Flow
 	for i, nodeIP := range n.host("node1").Addrs {
 		for _, to := range []netip.AddrPort{
-			netip.AddrPortFrom(clusterIPs[i], port), netip.AddrPortFrom(nodeIP, nodePort), netip.AddrPortFrom(loadBalancerIPs[i], port),
+			netip.AddrPortFrom(s.clusterIPs[i], port), netip.AddrPortFrom(nodeIP, uint16(s.nodePort)), netip.AddrPortFrom(s.loadBalancerIPs[i], port),
 		} {
 			for _, from := range []string{"pod3", "node1", "client"} {
 				for _, p := range protocols {
@@ -162,6 +198,12 @@ func (n *node) flows(protocols ...lab.Protocol) []lab.Flow {
 // start starts a kube-proxy in a mode. It ends with the test at the latest.
 func (n *node) start(binary, mode string) {
 	n.Helper()
+	n.proxy = n.startBeside(binary, mode)
+}
+
+// startBeside starts one beside another.
+func (n *node) startBeside(binary, mode string, flags ...string) *process.Process {
+	n.Helper()
 	args := []string{"./" + binary, "--master", "http://" + apiAddress, "--kube-api-content-type", "application/json",
 		"--hostname-override", "node1", "--proxy-mode", mode, "-v", "2",
 		"--cluster-cidr", lab.ClusterCIDRs[0].String() + "," + lab.ClusterCIDRs[1].String(),
@@ -175,11 +217,10 @@ func (n *node) start(binary, mode string) {
 	if binary == ownBinary {
 		args = append(args, "--control-socket", "")
 	}
-	var err error
-	if n.proxy, err = process.Start(n.host("node1"), filepath.Join(n.TempDir(), "log"), args...); err != nil {
+	p, err := process.Start(n.host("node1"), filepath.Join(n.TempDir(), "log"), append(args, flags...)...)
+	if err != nil {
 		n.Fatal(err)
 	}
-	p := n.proxy
 	n.Cleanup(func() {
 		if err := p.Kill(); err != nil {
 			n.Error(err)
@@ -188,6 +229,7 @@ func (n *node) start(binary, mode string) {
 			n.Logf("the log of %s in %s mode:\n%s", binary, mode, p.Tail())
 		}
 	})
+	return p
 }
 
 // replace stops the kube-proxy that runs and starts another.
@@ -230,7 +272,13 @@ nft list ruleset; conntrack -L 2>/dev/null`))
 // at times.
 func (n *node) expectAnswers(pods ...string) {
 	n.Helper()
-	flows := n.flows(lab.TCP, lab.UDP)
+	n.expectAnswersOf(web(pods...))
+}
+
+// expectAnswersOf is the same for any Service.
+func (n *node) expectAnswersOf(s service) {
+	n.Helper()
+	pods, flows := s.pods, n.flowsTo(s, lab.TCP, lab.UDP)
 	n.eventually(fmt.Sprintf("answers of %v", pods), func() error {
 		seen := map[string]bool{}
 		for i, o := range n.lab.Probe(n.Context(), flows) {
