@@ -51,7 +51,7 @@ type Dataplane struct {
 	clients        clients
 	witness
 	*loopbackCounter
-	directState
+	*directState
 	*offloader
 
 	progress func(dataplane.Progress) // nil if not wanted
@@ -111,8 +111,8 @@ func New(o Options) (_ *Dataplane, err error) {
 		witness:   newWitness(witnessTableOf(o.Instance)),
 
 		loopbackCounter: newLoopbackCounter(loopbackTableOf(o.Instance)),
-		directState:     newDirectState(directTableOf(o.Instance)),
-		offloader:       newOffloader(flowTableOf(o.Instance)),
+		directState:     newDirectState(directTableOf(o.Instance), o.NetNS),
+		offloader:       newOffloader(flowTableOf(o.Instance), o.NetNS),
 
 		carried: map[plan.Key]dataplane.Traffic{}, refused: map[plan.Key]struct{}{}}
 	defer func() {
@@ -122,8 +122,7 @@ func New(o Options) (_ *Dataplane, err error) {
 	}()
 	for conn, buffer := range map[**nft.Conn]int{
 		&d.writer: cmp.Or(o.SendBuffer, nft.SendBuffer), &d.reader: nft.SendBuffer, &d.clients.conn: nft.SendBuffer,
-		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer, &d.directState.conn: nft.SendBuffer,
-		&d.offloader.conn: nft.SendBuffer,
+		&d.witness.conn: nft.SendBuffer, &d.loopbackCounter.conn: nft.SendBuffer,
 	} {
 		if *conn, err = nft.Dial(o.NetNS, buffer); err != nil {
 			return nil, err
@@ -147,8 +146,7 @@ func New(o Options) (_ *Dataplane, err error) {
 
 // Close closes the sockets and leaves the kernel as it is.
 func (d *Dataplane) Close() (err error) {
-	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.directState.conn,
-		d.offloader.conn, d.writer} {
+	for _, conn := range []*nft.Conn{d.reader, d.clients.conn, d.witness.conn, d.loopbackCounter.conn, d.writer} {
 		if conn != nil { // a long dump ends by that
 			err = errors.Join(err, conn.Close())
 		}
@@ -157,7 +155,7 @@ func (d *Dataplane) Close() (err error) {
 		err = errors.Join(err, d.monitor.close())
 	}
 	d.stop()
-	return err
+	return errors.Join(err, d.directState.conn.end(), d.offloader.conn.end())
 }
 
 // OnProgress has report called after each transaction, with the number of frontends

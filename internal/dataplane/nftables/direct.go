@@ -25,7 +25,7 @@ var directFamilies = []nft.Family{nft.NetDev, nft.IP, nft.IP6}
 
 // directState keeps these tables.
 type directState struct {
-	conn *nft.Conn
+	conn sideConn
 	name string
 	// known says that what the kernel has is known, and absent that it is nothing.
 	known, absent bool
@@ -54,8 +54,8 @@ type directFamily struct {
 	byName          map[string]nodeNumber
 }
 
-func newDirectState(name string) directState {
-	d := directState{name: name, clock: time.Now, bound: maxElements}
+func newDirectState(name string, netns int) *directState {
+	d := &directState{conn: sideConn{netns: netns}, name: name, clock: time.Now, bound: maxElements}
 	d.reset()
 	return d
 }
@@ -78,6 +78,9 @@ func (d *directState) reset() {
 func (d *directState) Direct(ctx context.Context, settings *dataplane.Direct) error {
 	if settings == nil {
 		return d.removeDirect(ctx)
+	}
+	if err := d.conn.open(); err != nil {
+		return err
 	}
 	if d.settings.NoIPv6 != settings.NoIPv6 {
 		d.settings.NoIPv6, d.known = settings.NoIPv6, false
@@ -105,12 +108,15 @@ func (d *directState) removeDirect(ctx context.Context) error {
 	if d.known && d.absent {
 		return nil
 	}
-	if _, err := removeTables(ctx, d.conn, []string{d.name}, directFamilies...); err != nil {
+	if err := d.conn.open(); err != nil {
+		return err
+	}
+	if _, err := removeTables(ctx, d.conn.Conn, []string{d.name}, directFamilies...); err != nil {
 		return err
 	}
 	d.reset()
 	d.known, d.absent = true, true
-	return nil
+	return d.conn.rest()
 }
 
 // follow brings the kernel from what it has to what it should have: first who the other nodes are, whose packets are
@@ -362,6 +368,9 @@ func (d *directState) nodeIPs(f *directFamily) map[string]string {
 // Proofs implements dataplane.DirectReturner.
 func (d *directState) Proofs(ctx context.Context, of []netip.Addr) (map[netip.Addr]dataplane.Proof, error) {
 	out := map[netip.Addr]dataplane.Proof{}
+	if d.conn.Conn == nil {
+		return out, nil
+	}
 	for _, f := range d.families {
 		var keys []nft.Element
 		var addrs []netip.Addr

@@ -89,9 +89,8 @@ func TestDirectTables(t *testing.T) {
 	}
 	// A process that is started anew changes nothing.
 	again := k.dataplane()
-	before := again.directState.conn.Commits()
 	apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
-	if n := again.directState.conn.Commits() - before; n > 0 {
+	if n := again.directState.conn.Commits(); n > 0 {
 		t.Errorf("it wrote %d transactions", n)
 	}
 	if now := list(); now != four {

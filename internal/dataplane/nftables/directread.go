@@ -25,7 +25,7 @@ var errForeign = errors.New("not as it was written")
 func (d *directState) read(ctx context.Context) error {
 	err := d.adopt(ctx)
 	if errors.Is(err, errForeign) {
-		_, err = removeTables(ctx, d.conn, []string{d.name}, directFamilies...)
+		_, err = removeTables(ctx, d.conn.Conn, []string{d.name}, directFamilies...)
 		d.reset()
 		d.resumes = true
 	}
@@ -339,6 +339,9 @@ func (d *directState) sampled(ctx context.Context, m *mirror, set string, elemen
 
 // Handed implements dataplane.DirectReturner. Rules that are written anew begin at zero.
 func (d *directState) Handed(ctx context.Context) (h dataplane.Handed, err error) {
+	if d.conn.Conn == nil {
+		return h, nil
+	}
 	sum := func(m *mirror, prefix string, of func(rules []uint64)) error {
 		chains, err := d.conn.Counters(ctx, m.Table)
 		for name, rules := range chains {

@@ -40,7 +40,7 @@ const (
 
 // offloader keeps one such table for each family.
 type offloader struct {
-	conn   *nft.Conn
+	conn   sideConn
 	tables map[model.Family]*flowTable
 }
 
@@ -59,8 +59,8 @@ type flowSet struct {
 	*nft.Members[plan.Key]
 }
 
-func newOffloader(name string) *offloader {
-	o := &offloader{tables: map[model.Family]*flowTable{}}
+func newOffloader(name string, netns int) *offloader {
+	o := &offloader{conn: sideConn{netns: netns}, tables: map[model.Family]*flowTable{}}
 	for _, f := range model.Families {
 		l := layouts[f]
 		t := &flowTable{layout: l, Table: nft.Table{Family: l.nf, Name: name, Comment: tableComment}, held: map[plan.Key]struct{}{}}
@@ -150,14 +150,19 @@ func (o *offloader) Offload(ctx context.Context, want *dataplane.Offload) ([]str
 	if tooMany > 0 {
 		devices = devices[:maxFlowDevices]
 	}
+	if len(want.Families) > 0 || !o.absent() {
+		if err := o.conn.open(); err != nil {
+			return nil, err
+		}
+	}
 	var in []string
 	var errs []error
 	for f, t := range o.tables {
 		if !slices.Contains(want.Families, f) {
-			errs = append(errs, t.remove(ctx, o.conn))
+			errs = append(errs, t.remove(ctx, o.conn.Conn))
 			continue
 		}
-		has, err := t.follow(ctx, o.conn, devices)
+		has, err := t.follow(ctx, o.conn.Conn, devices)
 		in = append(in, has...)
 		errs = append(errs, err)
 	}
@@ -169,7 +174,20 @@ func (o *offloader) Offload(ctx context.Context, want *dataplane.Offload) ([]str
 	if tooMany > 0 {
 		return in, fmt.Errorf("flow tables have at most %d devices, and %d more are left out", maxFlowDevices, tooMany)
 	}
+	if o.absent() {
+		return in, o.conn.rest()
+	}
 	return in, nil
+}
+
+// absent reports whether the kernel is known to have none of the tables.
+func (o *offloader) absent() bool {
+	for _, t := range o.tables {
+		if !t.known || t.exists {
+			return false
+		}
+	}
+	return true
 }
 
 func (t *flowTable) change(k plan.Key, there bool) {
