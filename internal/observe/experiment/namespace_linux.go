@@ -77,7 +77,7 @@ func Open(name string) (Namespace, error) {
 // Having returns the network namespace that has an address, among those with a name and those
 // of processes that this one can see.
 func Having(addr netip.Addr) (Namespace, error) {
-	home, err := inode("/proc/self/ns/net")
+	home, err := inode("/proc/thread-self/ns/net") // the first thread may be elsewhere
 	if err != nil {
 		return Namespace{}, err
 	}
