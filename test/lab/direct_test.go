@@ -213,6 +213,7 @@ func TestDirectReturn(t *testing.T) {
 	chain in { type filter hook ingress device "eth0" priority -500; ip daddr 198.18.0.10 counter name requests; ip saddr 198.18.0.10 counter name replies; }
 	chain out { type filter hook egress device "eth0" priority -500; ip daddr 198.18.0.10 counter name handed; ip saddr 198.18.0.10 counter name replies; }
 }'; conntrack -F`)
+	q.forgetConnections()
 	if err := q.allDirect(q.flows(20, lab.Nodes...)); err != nil {
 		t.Error(err)
 	}
@@ -382,6 +383,7 @@ func (q *quartet) testSwitchedOff() {
 	for _, n := range lab.Nodes {
 		q.awaitNothingLeft(n)
 	}
+	q.forgetConnections()
 	flows := q.flows(4, lab.Nodes...)
 	for i, o := range q.l.Probe(q.t.Context(), flows) {
 		if o.Kind != lab.Answered || slices.Contains(directClient, o.Source.Addr()) {
@@ -411,13 +413,18 @@ type talker struct {
 
 var errChanged = errors.New("another one answered, or none")
 
-// talk has connections ask all the time until the function is called that it returns. That says which broke, except
-// those that were answered on nodes that died.
-func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
-	// A connection must not have the port of one that some node still knows.
+// forgetConnections has nodes forget those of the client, as a new one must not have the port of one that some node
+// still knows.
+func (q *quartet) forgetConnections() {
 	for _, n := range lab.Nodes {
 		q.run(n, "conntrack -D -f ipv4 -s "+directClient[0].String()+" >&2; conntrack -D -f ipv6 -s "+directClient[1].String()+" >&2; true")
 	}
+}
+
+// talk has connections ask all the time until the function is called that it returns. That says which broke, except
+// those that were answered on nodes that died.
+func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
+	q.forgetConnections()
 	ctx, cancel := context.WithCancel(q.t.Context())
 	var all []*talker
 	for i := range tcp + udp {
