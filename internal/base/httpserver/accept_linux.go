@@ -8,9 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deferSeconds is how long the kernel keeps a connection without data to itself.
-const deferSeconds = 1
-
 // deferAccept has the kernel accept a connection when its request arrives: those that nobody
 // uses, or that end at once, cost the process nothing. It is no loss where that is not possible.
 func deferAccept(socket net.Listener) {

@@ -19,6 +19,9 @@ const (
 	// answer may take, while others wait for it.
 	unreadAfter = 250 * time.Millisecond
 	slowAfter   = 2 * time.Second
+	// deferSeconds is how long the kernel keeps a connection to itself until its request arrives, where it
+	// can. One whose request takes longer, also as the machine is too busy for it, has waited like any other.
+	deferSeconds = 1
 )
 
 // Connections limits how many connections one or several servers keep open. One more
