@@ -69,7 +69,7 @@ func flagOf(path string) string {
 // Decides reports whether a flag affects the rules in the kernel.
 func Decides(flag string) bool {
 	own := []string{flagConfig, flagServiceProxyName, flagAllServices, flagExternalIPRanges, flagRejectLocalhost, flagServiceMetrics,
-		flagFlowTable}
+		flagDirectReturn, flagFlowTable}
 	return slices.Contains(own, flag) || slices.ContainsFunc(settings, func(s setting) bool { return s.flag == flag && s.decides })
 }
 
