@@ -34,9 +34,7 @@ var windowsServices = flag.Int("windows-services", 0, "Services to measure calls
 func TestSameLoadBalancersAsUpstream(t *testing.T) {
 	lab := newWindowsLab(t)
 	t.Run("deliberate differences", lab.testDifferences)
-	if testkit.Full() {
-		t.Run("failures", lab.testFailures)
-	}
+	t.Run("failures", lab.testFailures)
 	t.Run("speed", lab.testSpeed)
 	t.Run("random clusters", lab.testRandomClusters)
 }
@@ -226,6 +224,9 @@ func (c *windowsContest) settle() (difference error) {
 		}
 		return errors.Join(difference, fmt.Errorf("upstream's has programmed step %d: %t, ours: %t; the last call was %v ago", c.step, done, doneToo, time.Since(since)))
 	}); err != nil {
+		if _, done := c.balancers(c.ours); !done {
+			c.Fatal(err)
+		}
 		return err // upstream's may have given up until it starts anew
 	}
 	return difference
