@@ -133,7 +133,12 @@ func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 	if err := gates.Add(knownGates().specs); err != nil {
 		return nil, err
 	}
-	if err := gates.AddDependencies(knownGates().needs); err != nil {
+	// AddDependencies sorts in what it is given and writes to it.
+	needs := map[featuregate.Feature][]featuregate.Feature{}
+	for name, others := range knownGates().needs {
+		needs[name] = slices.Clone(others)
+	}
+	if err := gates.AddDependencies(needs); err != nil {
 		return nil, err
 	}
 	return gates, nil

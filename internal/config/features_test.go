@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,6 +44,21 @@ func TestGatesFileIsRead(t *testing.T) {
 			t.Errorf("%s does something, but is not known", name)
 		}
 	}
+}
+
+// Settings are resolved by several at once, as when the configuration is read anew while somebody asks.
+func TestGatesAreMadeAtOnce(t *testing.T) {
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				if _, err := newGates(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestSettingFeatureGates(t *testing.T) {
