@@ -8,8 +8,11 @@ import (
 )
 
 // setBalancer creates or changes a load balancer. If some of its endpoints are missing it leads to the
-// others, and the error names one.
+// others, and the error names one. Where HNS keeps another one of ours, that one serves on.
 func (w *writer) setBalancer(b *balancer) error {
+	if old := w.kept[b.at]; old.err != nil && old.id != b.id {
+		return old.err
+	}
 	ids, missing := w.resolve(b)
 	if len(ids) == 0 {
 		return errors.Join(missing, w.deleteBalancer(b))
@@ -66,8 +69,11 @@ func (w *writer) deleteBalancer(b *balancer) error {
 	}
 	if err := w.done(w.client.Delete(hns.LoadBalancers, b.id)); err != nil {
 		w.failures.add(deleteFailures, b, err)
+		err = fmt.Errorf("the old load balancer stays: %w", err)
+		w.kept[b.at] = refusal{b.id, err}
 		return err
 	}
+	delete(w.kept, b.at)
 	w.remember(b.id, nil)
 	return nil
 }

@@ -46,10 +46,18 @@ type Dataplane struct {
 	balancers map[hns.GUID]*hns.LoadBalancer
 	wanted    map[plan.Key][]balancer
 	wants     map[hns.GUID]int // how many frontends want a load balancer
+	// kept are load balancers of ours that HNS refused to delete, by what they answer on: in the way of others.
+	kept map[plan.Key]refusal
 	// strangers are load balancers of other programs when all were read last, by what they answer on.
 	strangers map[plan.Key]*hns.LoadBalancer
 	// pins are endpoints that a frontend needs besides those of its load balancers.
 	pins map[plan.Key]hns.GUID
+}
+
+// refusal is an error about a load balancer.
+type refusal struct {
+	id  hns.GUID
+	err error
 }
 
 // New returns a Dataplane that has asked HNS nothing yet.

@@ -40,6 +40,8 @@ func (w *writer) pin(f *plan.Frontend, wanted bool) error {
 func (w *writer) endpointFor(to plan.Endpoint) (*hns.Endpoint, error) {
 	e := w.endpoints.at[to.Addr()]
 	switch {
+	case e != nil && w.moved(e):
+		return nil, fmt.Errorf("%v was on another node, and HNS has it there as long as a load balancer leads to it", to.Addr())
 	case e != nil && !(to.Local && e.ID.IsOurs()):
 		return e, nil
 	case to.Local:
@@ -64,22 +66,29 @@ func (w *writer) createEndpoint(e *hns.Endpoint) (*hns.Endpoint, error) {
 	return e, nil
 }
 
+// moved reports whether an endpoint of ours is of an address that is on another node now.
+func (d *Dataplane) moved(e *hns.Endpoint) bool {
+	if !d.network.IsOverlay() || !e.ID.IsOurs() || !e.Remote() {
+		return false
+	}
+	ip := e.IPConfigurations[0].IPAddress
+	node := d.provider(ip)
+	return node.IsValid() && e.ID != endpointID(d.network.ID, ip, node)
+}
+
 // replaceMoved deletes our endpoints of addresses that are on another node now, and the load balancers
 // that lead there. They are made again.
 func (w *writer) replaceMoved() error {
 	for id, e := range maps.Clone(w.endpoints.byID) {
-		if !id.IsOurs() || !e.Remote() {
-			continue
-		}
-		ip := e.IPConfigurations[0].IPAddress
-		if node := w.provider(ip); id == endpointID(w.network.ID, ip, node) || w.network.IsOverlay() && !node.IsValid() {
+		if !w.moved(e) {
 			continue
 		}
 		for _, b := range maps.Clone(w.balancers) {
 			if !slices.Contains(b.HostComputeEndpoints, id) {
 				continue
 			}
-			if err := w.removeStale(b.ID); err != nil {
+			old := w.balancerWithID(b.ID)
+			if err := w.fail(old.at, w.deleteBalancer(&old)); err != nil {
 				return err
 			}
 		}

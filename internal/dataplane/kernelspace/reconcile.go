@@ -58,6 +58,7 @@ func (d *Dataplane) take(now *listing) {
 	d.stale = false
 	d.balancers, d.strangers = map[hns.GUID]*hns.LoadBalancer{}, map[plan.Key]*hns.LoadBalancer{}
 	d.wanted, d.wants, d.pins = map[plan.Key][]balancer{}, map[hns.GUID]int{}, map[plan.Key]hns.GUID{}
+	d.kept = map[plan.Key]refusal{}
 	for id, b := range now.balancers {
 		if id.IsOurs() {
 			d.balancers[id] = b

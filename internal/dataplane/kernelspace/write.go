@@ -30,9 +30,9 @@ func (w *writer) done(err error) error {
 	return err
 }
 
-// fail notes what is wrong with a frontend, and returns the error if it concerns all of them.
+// fail notes what is wrong with a frontend, once, and returns the error if it concerns all of them.
 func (w *writer) fail(k plan.Key, err error) error {
-	if err == nil {
+	if err == nil || errors.Is(w.Result.Failed[k], err) {
 		return nil
 	}
 	if w.ctx.Err() != nil || errors.Is(err, hns.NotRunning) || errors.Is(err, hns.NetworkNotFound) {
@@ -50,18 +50,33 @@ func (w *writer) fail(k plan.Key, err error) error {
 func (w *writer) removeFrontend(k plan.Key) error { return w.want(k, nil) }
 
 // removeStale deletes a load balancer of ours that no frontend wants, made by an earlier process or for
-// other settings. If HNS keeps it, it is tried again as a frontend that is gone.
+// other settings, or has that frontend do so that takes its place.
 func (w *writer) removeStale(id hns.GUID) error {
+	b := w.balancerWithID(id)
+	if w.frontends[b.at] != nil {
+		w.owe(b.at, b)
+		return nil
+	}
+	err := w.deleteBalancer(&b)
+	if err != nil && b.at.Addr.IsValid() {
+		w.owe(b.at, b)
+	}
+	return w.fail(b.at, err)
+}
+
+// balancerWithID returns what is known of a load balancer of ours that no frontend wants.
+func (w *writer) balancerWithID(id hns.GUID) balancer {
 	b := balancer{id: id, label: "other"}
 	if keys := keysOf(w.balancers[id]); len(keys) > 0 {
 		b.at = keys[0]
 	}
-	err := w.deleteBalancer(&b)
-	if err != nil && b.at.Addr.IsValid() {
-		w.Locked(func() { w.wanted[b.at] = append(w.wanted[b.at], b) })
-		w.wants[id]++
-	}
-	return w.fail(b.at, err)
+	return b
+}
+
+// owe notes a load balancer that is to be deleted the next time that a frontend is written.
+func (w *writer) owe(k plan.Key, b balancer) {
+	w.Locked(func() { w.wanted[k] = append(w.wanted[k], b) })
+	w.wants[b.id]++
 }
 
 // setFrontend makes the load balancers of a frontend what they should be.
@@ -104,8 +119,7 @@ func (w *writer) want(k plan.Key, all []balancer) error {
 		}
 		delete(w.wants, b.id)
 		if err := w.deleteBalancer(b); err != nil {
-			w.Locked(func() { w.wanted[k] = append(w.wanted[k], *b) }) // it is tried again with the frontend
-			w.wants[b.id]++
+			w.owe(k, *b)
 			if err := w.fail(k, err); err != nil {
 				return err
 			}
