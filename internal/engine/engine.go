@@ -36,6 +36,8 @@ type Options struct {
 	Dataplane dataplane.Dataplane
 	Logger    logr.Logger
 	Clock     clock.Clock // nil for the real one
+	// System is what the Dataplane programs.
+	System plan.System
 
 	// MinSyncPeriod is the minimum time between the starts of two commits; 0
 	// for none.
@@ -52,6 +54,7 @@ type Engine struct {
 	dataplane dataplane.Dataplane
 	log       logr.Logger
 	clock     clock.Clock
+	system    plan.System
 	observers []Observer
 
 	minSyncPeriod time.Duration
@@ -94,6 +97,7 @@ func New(o Options) *Engine {
 		dataplane:     o.Dataplane,
 		log:           o.Logger,
 		clock:         o.Clock,
+		system:        o.System,
 		minSyncPeriod: o.MinSyncPeriod,
 		inbox:         newInbox(o.Clock),
 		statuses:      newStatusTable(),

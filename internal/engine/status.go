@@ -91,6 +91,9 @@ type Summary struct {
 	// LastVerified is when the kernel was last read and found as programmed.
 	LastVerified time.Time
 
+	// System is what is programmed. Where other comments say the kernel, they mean it.
+	System plan.System
+
 	// SyncPeriod is the current setting.
 	SyncPeriod time.Duration
 
@@ -121,6 +124,7 @@ func (e *Engine) Status() Summary {
 	since := e.inbox.pendingSince()
 	s := e.statuses.read()
 	s.WaitingFor = e.inbox.waitingFor()
+	s.System = e.system
 	s.SyncPeriod = time.Duration(e.syncPeriod.Load())
 	if s.PendingSince.IsZero() { // changes that left the inbox are older than those in it
 		s.PendingSince = since

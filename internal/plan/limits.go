@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,8 +11,9 @@ import (
 // Limits are what Services may ask for and a mechanism cannot do. What a Service asks for in vain is
 // a problem of it. The zero value is that of a mechanism that can do all.
 type Limits struct {
-	// Mechanism is what is limited, for people, and Short what they call it; empty for the kernel.
-	Mechanism, Short string
+	// Mechanism is what is limited, for people, and System what they call it.
+	Mechanism string
+	System    System
 	// NoSCTP leaves out ports of SCTP.
 	NoSCTP bool
 	// NoSourceRanges admits everybody everywhere.
@@ -33,6 +35,14 @@ type Limits struct {
 	// those the lowest.
 	OneTargetPort bool
 }
+
+// System is what a mode programs. The zero value is the kernel.
+type System string
+
+func (s System) String() string { return cmp.Or(string(s), "the kernel") }
+
+// Name is what heads a line about it.
+func (s System) Name() string { return cmp.Or(string(s), "kernel") }
 
 // usualAffinity is the timeout, in seconds, of a Service that does not say one.
 const usualAffinity = 10800

@@ -228,6 +228,7 @@ func (p *proxy) assemble() (err error) {
 		Dataplane:     p.dataplane,
 		Logger:        p.logger.WithName("engine"),
 		Clock:         p.clock,
+		System:        p.settings.Plan.Limits.System,
 		MinSyncPeriod: p.settings.MinSyncPeriod,
 		SyncPeriod:    p.settings.SyncPeriod,
 	})
@@ -252,7 +253,7 @@ func (p *proxy) assemble() (err error) {
 	p.problems = telemetry.NewProblems(telemetry.ProblemsOptions{
 		Recorder: p.recorder, Engine: p.engine, Verdicts: p.verdicts, Clock: p.clock,
 	})
-	p.history = history.New(history.Options{Inspect: p.engine.Inspect, Clock: p.clock})
+	p.history = history.New(history.Options{Inspect: p.engine.Inspect, System: p.settings.Plan.Limits.System, Clock: p.clock})
 	p.collector = p.newCollector()
 	if c, ok := p.dataplane.(dataplane.Counter); ok {
 		if err := telemetry.RegisterCounters(p.registry, p.settings.Mode.Counters, p.settings.Plan.Families(), c); err != nil {

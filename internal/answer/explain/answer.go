@@ -155,7 +155,7 @@ type StatusAnswer struct {
 // KernelAnswer is what the kernel holds.
 type KernelAnswer struct {
 	// Of is what holds it in place of the kernel, such as HNS; empty for the kernel.
-	Of          string           `json:"of,omitempty"`
+	Of          plan.System      `json:"of,omitempty"`
 	Present     bool             `json:"present"`
 	Objects     []KernelObject   `json:"objects,omitempty"`
 	Endpoints   []netip.AddrPort `json:"endpoints,omitempty"` // of the pool that the packet takes

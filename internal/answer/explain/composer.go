@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -211,7 +210,7 @@ func (c *composer) client() string {
 func (c *composer) limits() plan.Limits { return c.evidence.Limits() }
 
 // system is what the mode programs.
-func (c *composer) system() string { return cmp.Or(c.limits().Short, "the kernel") }
+func (c *composer) system() plan.System { return c.limits().System }
 
 // undetected describes why pods are not recognised.
 func (c *composer) undetected() string {
@@ -491,7 +490,7 @@ func (c *composer) summary() string {
 	case c.decision.Cause != plan.HasEndpoint:
 		return c.refusal()
 	case c.answer.Verdict == verdict.Unknown, c.verdict.Cause == verdict.ProgrammingFailed:
-		return "would reach an endpoint, but " + c.system() + " is not programmed so"
+		return "would reach an endpoint, but " + c.system().String() + " is not programmed so"
 	case !c.answer.Flows:
 		return c.verdict.Why
 	}

@@ -40,7 +40,7 @@ func (c *composer) ago(then time.Time) string { return printable.Duration(c.now.
 
 // kernelStep describes what the kernel holds.
 func (c *composer) kernelStep() {
-	subject := cmp.Or(c.limits().Short, "kernel")
+	subject := c.system().Name()
 	if c.kernelErr != nil {
 		c.answer.Kernel = &KernelAnswer{Error: c.kernelErr.Error()}
 		c.step(subject, "cannot be read: %s", c.kernelErr)
@@ -52,7 +52,7 @@ func (c *composer) kernelStep() {
 		return
 	}
 	pool, size := c.kernelPool()
-	a := &KernelAnswer{Of: c.limits().Short, Present: k.Present, Endpoints: pool, Size: size}
+	a := &KernelAnswer{Of: c.system(), Present: k.Present, Endpoints: pool, Size: size}
 	for _, o := range k.Objects {
 		a.Objects = append(a.Objects, KernelObject(o))
 	}
@@ -68,7 +68,7 @@ func (c *composer) kernelStep() {
 		return
 	}
 	what, endpoints := "verdict", printable.Count(size, "endpoint")
-	if c.limits().Short != "" {
+	if c.system() != "" {
 		what = "load balancer"
 	}
 	if size == 0 {

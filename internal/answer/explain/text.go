@@ -186,7 +186,7 @@ func (t *text) details(a *Answer) {
 				t.row("", "and %d more", len(k.Objects)-i)
 				break
 			}
-			t.row(once("in "+cmp.Or(k.Of, "the kernel"), i), "%s: %s", o.Where, o.What)
+			t.row(once("in "+k.Of.String(), i), "%s: %s", o.Where, o.What)
 		}
 	}
 	if a.Frontend != nil {

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/model"
 	"sluice/internal/observe/history"
 	"sluice/internal/observe/verdict"
+	"sluice/internal/plan"
 )
 
 const (
@@ -30,6 +31,8 @@ type Report struct {
 	Version string `json:"version"`
 	Kernel  string `json:"kernel"`
 	Mode    string `json:"mode"`
+	// System is what is programmed in place of the kernel, such as HNS; empty for the kernel.
+	System plan.System `json:"system,omitempty"`
 	// ModeReason is why the mode is this one, "" if it was configured.
 	ModeReason string `json:"modeReason,omitempty"`
 
@@ -302,7 +305,7 @@ func New(o Options) *Reporter {
 func (r *Reporter) Report() *Report {
 	s := r.Engine.Status()
 	out := &Report{
-		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, ModeReason: r.ModeReason, Node: r.Node,
+		Version: r.Version, Kernel: r.kernel, Mode: r.Mode, System: s.System, ModeReason: r.ModeReason, Node: r.Node,
 		ServiceProxyName: r.ServiceProxyName, Serves: r.Serves,
 		Now: r.Clock.Now(), Started: r.started,
 		Proxy: r.Verdict(), Healthy: !s.LastCommit.IsZero() && !s.Behind(r.Clock.Now()), Leaving: r.Leaving(),
@@ -451,13 +454,13 @@ func (r *Report) Condition() Condition {
 	}
 	switch f := r.Frontends; {
 	case f.Failed > 0:
-		c.Level, c.Text = Fair, "The kernel refused "+printable.Count(f.Failed, "frontend")+". All others work."
+		c.Level, c.Text = Fair, printable.Sentence(r.System.String())+" refused "+printable.Count(f.Failed, "frontend")+". All others work."
 	case r.failing() > 0:
 		c.Level, c.Text = Fair, printable.Count(r.failing(), "Service")+" whose clients get no answer."
 	case r.Leaving != "":
 		c.Level, c.Text = Fair, "Load balancers are told to send no new connections: "+r.Leaving+"."
 	case f.Pending > 0:
-		c.Level, c.Text = Busy, printable.Count(f.Pending, "frontend")+" on the way into the kernel."
+		c.Level, c.Text = Busy, printable.Count(f.Pending, "frontend")+" on the way into "+r.System.String()+"."
 	}
 	return c
 }

@@ -67,7 +67,7 @@ func Write(w io.Writer, r *Report) error {
 	t.row("frontends", "%d programmed, %d pending, %d failed, of %d", f.Programmed, f.Pending, f.Failed, f.Desired)
 	t.direct(r.DirectReturn)
 	t.row("revision", "%d, programmed %d", r.DesiredRevision, r.ProgrammedRevision)
-	t.row("kernel", "last written %s, %s", t.ago(r.LastCommit), t.verified(r.LastVerified))
+	t.row(r.System.Name(), "last written %s, %s", t.ago(r.LastCommit), t.verified(r.LastVerified))
 	if r.Evidence != nil {
 		t.evidence(r.Evidence)
 	}

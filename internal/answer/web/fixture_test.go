@@ -62,7 +62,7 @@ func newWorldAt(t testing.TB, c clock.WithDelayedExecution, edits ...func(*Optio
 // newWorldOf does the same with a configuration.
 func newWorldOf(t testing.TB, c clock.WithDelayedExecution, config plan.Config, edits ...func(*Options)) *world {
 	t.Helper()
-	history := history.New(history.Options{Clock: c})
+	history := history.New(history.Options{Clock: c, System: config.Limits.System})
 	w := &world{t: t, history: history}
 	w.collector = perservice.New(perservice.Options{Off: true, Refused: history.Refused, Clock: c,
 		Traffic: func(ctx context.Context, each func(plan.Key, dataplane.Traffic)) (dataplane.UnmatchedTraffic, error) {

@@ -66,18 +66,18 @@ func (h *Handler) problems(r *http.Request) answer {
 // problems returns what does not work, the worst first.
 func (s *snapshot) problems(r *status.Report) (out []problem) {
 	if !r.FailingSince.IsZero() {
-		out = append(out, problem{Level: status.Bad, Object: "The kernel cannot be programmed", Reason: r.LastError,
+		out = append(out, problem{Level: status.Bad, Object: printable.Sentence(r.System.String() + " cannot be programmed"), Reason: r.LastError,
 			Remedy: "see the log of the proxy", Note: "for " + duration(r.Now.Sub(r.FailingSince))})
 	}
 	if a := r.APIServer; a != nil && !a.Connected {
 		out = append(out, problem{Level: status.Bad, Object: "API server", Reason: a.Away(r.Now), Remedy: a.Remedy})
 	}
 	for _, f := range r.Failures {
-		out = append(out, failureProblem(f, r.Now))
+		out = append(out, failureProblem(f, r.System, r.Now))
 	}
 	if unlisted := r.Frontends.Failed - len(r.Failures); unlisted > 0 {
 		out = append(out, problem{Level: status.Bad, Object: printable.Count(unlisted, "more frontend"), Link: query{Show: showFailing}.Link(),
-			Reason: "refused by the kernel"})
+			Reason: "refused by " + r.System.String()})
 	}
 	for _, p := range r.Advisories {
 		out = append(out, objectProblem(p))
@@ -161,9 +161,9 @@ var remedies = map[verdict.Cause]string{
 	verdict.NoPorts:                               "give it a port and a ClusterIP, or remove it",
 }
 
-// failureProblem is that of a frontend that the kernel refused.
-func failureProblem(f status.Failure, now time.Time) problem {
-	p := problem{Level: status.Bad, Object: "Frontend " + f.Frontend, Reason: f.Error, kind: "refused by the kernel: " + f.Error,
+// failureProblem is that of a frontend that was refused.
+func failureProblem(f status.Failure, by plan.System, now time.Time) problem {
+	p := problem{Level: status.Bad, Object: "Frontend " + f.Frontend, Reason: f.Error, kind: "refused by " + by.String() + ": " + f.Error,
 		Note: printable.Attempts(f.Attempts, f.Since, f.Retry, now)}
 	if f.Service != "" {
 		p.Object = "Service " + f.Service + " at " + f.Frontend

@@ -178,7 +178,7 @@ func facts(s *service, limits plan.Limits) []fact {
 	if s.Affinity > 0 {
 		lasts := duration(time.Duration(s.Affinity) * time.Second)
 		if limits.NoAffinityTimeout {
-			lasts = "as long as " + limits.Short + " decides"
+			lasts = "as long as " + limits.System.String() + " decides"
 		}
 		out = append(out, fact{"Affinity", "by client address, for " + lasts})
 	}
@@ -186,7 +186,7 @@ func facts(s *service, limits plan.Limits) []fact {
 		ranges := printable.Count(len(s.SourceRanges), "source range")
 		switch {
 		case limits.NoSourceRanges:
-			ranges = "everybody: " + limits.Short + " has no source ranges"
+			ranges = "everybody: " + limits.System.String() + " has no source ranges"
 		case s.FilterAll:
 			ranges += ", at all external addresses"
 		case plan.OpenBeside(s.Service):

@@ -39,7 +39,7 @@ var Mode = dataplane.Mode{
 		return remove(ctx, hns.NewClient(service))
 	},
 	Adjust: func(c *plan.Config) {
-		c.Limits = plan.Limits{Mechanism: "the Host Networking Service of Windows", Short: "HNS",
+		c.Limits = plan.Limits{Mechanism: "the Host Networking Service of Windows", System: "HNS",
 			NoSCTP: true, NoSourceRanges: true, NoAffinityTimeout: true, NoWeights: true, NoRefusal: true, OneRoute: true, OwnSource: true, OneTargetPort: true}
 		c.FrontendsOnly, c.PreserveDestination, c.PrimaryIPs = true, true, true
 		c.NodePortAddresses = plan.NodePortAddresses{All: true}

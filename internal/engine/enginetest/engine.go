@@ -32,7 +32,7 @@ func New(t testing.TB, config plan.Config, observers ...engine.Observer) *Engine
 func NewAt(t testing.TB, c clock.Clock, config plan.Config, observers ...engine.Observer) *Engine {
 	d := &Dataplane{is: Behaviour{Refuse: map[netip.Addr]error{}, Connections: map[plan.Key]int64{}}}
 	e := &Engine{Dataplane: d, t: t}
-	e.Engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: d, Logger: logr.Discard(), Clock: c})
+	e.Engine = engine.New(engine.Options{Planner: plan.New(config), Dataplane: d, Logger: logr.Discard(), Clock: c, System: config.Limits.System})
 	e.Observe(observers...)
 	e.Source = e.AddSource("test")
 	return e

@@ -88,7 +88,7 @@ func (b *batch) add(e Event) {
 }
 
 func (b *batch) stamped(e Event) Event {
-	e.At = b.End
+	e.At, e.Of = b.End, b.System
 	e.Took, e.Latency = durations(b.Commit)
 	return e
 }

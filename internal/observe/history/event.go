@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/internal/base/printable"
+	"sluice/internal/plan"
 )
 
 // Kind is what happened.
@@ -47,6 +48,8 @@ type Event struct {
 	// Packets is how many asked for a connection and were refused, in the last Seconds.
 	Packets uint64  `json:"packets,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
+	// Of is what was programmed in place of the kernel, such as HNS; empty for the kernel.
+	Of plan.System `json:"of,omitempty"`
 	// Detail is the rest, in words.
 	Detail string `json:"detail,omitempty"`
 	// Took is the duration of the commit, and Latency the time from the first event to
@@ -62,7 +65,7 @@ func (e *Event) Text() string {
 		text += ": " + e.Detail
 	}
 	if e.Latency > 0 {
-		text += fmt.Sprintf(" (in the kernel after %s)", seconds(e.Latency))
+		text += fmt.Sprintf(" (in %s after %s)", e.Of, seconds(e.Latency))
 	} else if e.Took > 0 {
 		text += fmt.Sprintf(" (took %s)", seconds(e.Took))
 	}
@@ -92,7 +95,7 @@ func (e *Event) what() string {
 	case EndpointAnswers:
 		return "endpoint " + e.Endpoint + " answers again"
 	case Failed:
-		return "the kernel refused " + e.Frontend
+		return e.Of.String() + " refused " + e.Frontend
 	case Refused:
 		text := "refused " + printable.Count(int(e.Packets), "packet")
 		if e.Seconds > 0 {

@@ -28,6 +28,7 @@ type Options struct {
 	// Inspect is that of the engine. It tells why an endpoint gets no connections, and which
 	// Services have one that does not answer; nil if that need not be known.
 	Inspect func(func(engine.View))
+	System  plan.System        // what is programmed
 	Clock   clock.PassiveClock // nil for the real one
 }
 

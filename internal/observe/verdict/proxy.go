@@ -68,9 +68,9 @@ func OfProxy(f Facts) Proxy {
 	const past = "; what was programmed before stays in force"
 	kernel := Proxy{Word: ServingThePast, Since: f.FailingSince}
 	if !f.FailingSince.IsZero() {
-		kernel.Why = fmt.Sprintf("the kernel cannot be programmed: %v", f.LastError)
+		kernel.Why = fmt.Sprintf("%s cannot be programmed: %v", f.System, f.LastError)
 	} else if f.Behind(f.Now) {
-		kernel.Why, kernel.Since = "the kernel has not followed for too long", f.PendingSince
+		kernel.Why, kernel.Since = f.System.String()+" has not followed for too long", f.PendingSince
 	}
 	source := Proxy{Word: ServingThePast, Why: f.Source.Away, Remedy: f.Source.Remedy, Since: f.Source.Since}
 	switch started := !f.LastCommit.IsZero(); {
@@ -87,7 +87,7 @@ func OfProxy(f Facts) Proxy {
 	case !started && !f.Synced && len(f.WaitingFor) > 0:
 		return Proxy{Word: NotYet, Why: "waiting for " + strings.Join(f.WaitingFor, ", ")}
 	case !started:
-		return Proxy{Word: NotYet, Why: "the kernel is being programmed for the first time"}
+		return Proxy{Word: NotYet, Why: f.System.String() + " is being programmed for the first time"}
 	case kernel.Why != "":
 		kernel.Why += past
 		return kernel

@@ -30,6 +30,7 @@ func TestVerdictOnTheProxy(t *testing.T) {
 		{"starting", verdict.Facts{Summary: engine.Summary{WaitingFor: []string{"host", "kubernetes"}}}, verdict.NotYet, "waiting for host, kubernetes"},
 		{"not all sent", verdict.Facts{Summary: engine.Summary{WaitingFor: []string{"kubernetes"}}, Source: verdict.Source{Missing: "no Services yet"}}, verdict.NotYet, "no Services yet"},
 		{"first commit", verdict.Facts{Summary: engine.Summary{Synced: true}}, verdict.NotYet, "the kernel is being programmed for the first time"},
+		{"first commit on Windows", verdict.Facts{Summary: engine.Summary{Synced: true, System: "HNS"}}, verdict.NotYet, "HNS is being programmed for the first time"},
 		{"never reached its source", verdict.Facts{Summary: engine.Summary{WaitingFor: []string{"kubernetes"}}, Source: away}, verdict.NotServing, "connection refused"},
 		{"lost its source", verdict.Facts{Summary: serves, Source: away}, verdict.ServingThePast, "connection refused" + past},
 		{"never programmed", verdict.Facts{Summary: with(func(s *engine.Summary) { failing(s); s.LastCommit = time.Time{} })}, verdict.NotServing, "the kernel cannot be programmed: no room"},

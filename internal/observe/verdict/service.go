@@ -209,9 +209,9 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 	if s, ok := j.Phase(f.Key); ok {
 		switch {
 		case s.Phase == engine.Failed:
-			return finding{word: NoAnswer, cause: ProgrammingFailed, why: "the kernel refused the rules", since: s.Since}
+			return finding{word: NoAnswer, cause: ProgrammingFailed, why: j.system(f).String() + " refused a frontend", since: s.Since}
 		case s.Phase == engine.Pending:
-			return finding{word: Unknown, cause: NotProgrammed, why: "not in the kernel yet"}
+			return finding{word: Unknown, cause: NotProgrammed, why: "not in " + j.system(f).String() + " yet"}
 		}
 	}
 	route := &f.Route
@@ -229,6 +229,12 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 		return found
 	}
 	return j.traffic(from, f, route, f.ProxyConnects)
+}
+
+// system is what a frontend is programmed in.
+func (j *Judge) system(f *plan.Frontend) plan.System {
+	e := j.View.Evidence(f.Service)
+	return e.Limits().System
 }
 
 // empty says why a route has no endpoint.
