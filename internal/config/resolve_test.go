@@ -12,8 +12,6 @@ import (
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 
 	"sluice/internal/dataplane"
-	"sluice/internal/dataplane/iptables"
-	"sluice/internal/dataplane/nftables"
 	"sluice/internal/kernel/sysctl"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -30,10 +28,13 @@ var compare = cmp.Options{
 
 var prefixes = testkit.Prefixes
 
+// Modes are compared by their names.
+var nftablesMode, iptablesMode = dataplane.Mode{Name: "nftables"}, dataplane.Mode{Name: "iptables"}
+
 // usual is what --cluster-cidr=10.0.0.0/8 alone means.
 func usual() *Settings {
 	return &Settings{
-		Mode: nftables.Mode,
+		Mode: nftablesMode,
 		Plan: plan.Config{
 			DetectLocal:       plan.DetectClusterCIDR,
 			ClusterCIDRs:      prefixes("10.0.0.0/8"),
@@ -107,18 +108,18 @@ func TestResolve(t *testing.T) {
 			func(s *Settings) { s.MinSyncPeriod = time.Second }},
 		{"mode iptables has defaults of its own", []string{cidr, "--proxy-mode=iptables"},
 			func(s *Settings) {
-				s.Mode, s.MinSyncPeriod = iptables.Mode, time.Second
+				s.Mode, s.MinSyncPeriod = iptablesMode, time.Second
 				s.Plan.NodePortAddresses = plan.NodePortAddresses{All: true, Loopback: loopbackAddresses[:1]}
 				s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, true
 			}},
 		{"mode iptables with a liberal kernel drops nothing", []string{cidr, "--proxy-mode=iptables", "--conntrack-tcp-be-liberal", "--nodeport-addresses=primary"},
 			func(s *Settings) {
-				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal, s.Plan.FrontendsOnly = iptables.Mode, time.Second, true, true
+				s.Mode, s.MinSyncPeriod, s.Conntrack.TCPBeLiberal, s.Plan.FrontendsOnly = iptablesMode, time.Second, true, true
 			}},
 		{"mode iptables goes by its own section", []string{cidr, "--proxy-mode=iptables", "--masquerade-all", "--iptables-masquerade-bit=9",
 			"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--nodeport-addresses=primary"},
 			func(s *Settings) {
-				s.Mode, s.SyncPeriod, s.MinSyncPeriod = iptables.Mode, time.Minute, 0
+				s.Mode, s.SyncPeriod, s.MinSyncPeriod = iptablesMode, time.Minute, 0
 				s.Plan.MasqueradeAll, s.Plan.MasqueradeBit, s.Plan.DropInvalid, s.Plan.FrontendsOnly = true, 9, true, true
 			}},
 		{"name of the node", []string{cidr, "--hostname-override= Node-1 "}, func(s *Settings) { s.HostnameOverride = "node-1" }},
@@ -149,7 +150,7 @@ func TestResolve(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			want := usual()
 			test.want(want)
-			if want.Mode.Name == iptables.Mode.Name {
+			if want.Mode.Name == iptablesMode.Name {
 				want.Plan.Algorithms, want.Plan.CanEject, want.Plan.PortRanges, want.Plan.LoopbackLocal = 0, false, false, false
 				want.Plan.CanDirectReturn = false
 			}

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures, in each mode of the proxy, the time from objects in
 // memory to rules in the kernel, through engine, plan and dataplane, and how many
 // new connections per second these rules allow. It also measures what it costs to see

@@ -1,3 +1,5 @@
+//go:build linux
+
 package lab
 
 // T is the part of *testing.T that Start needs.

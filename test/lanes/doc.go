@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command lanes runs the checks and tests of this repository, several at a time: most of
 // them wait for packets, for pauses or for a guest, so that one after the other would leave
 // processors idle.

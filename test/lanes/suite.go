@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -72,6 +74,10 @@ func vet(dir string) step {
 	return step{name: of("vet", dir), dir: dir, args: []string{"go", "vet", "./..."}}
 }
 
+// vetForWindows checks the source of this module as it is on Windows. It comes when tests have built
+// the program for it.
+var vetForWindows = step{name: "vet for windows", args: []string{"go", "vet", "./..."}, env: []string{"GOOS=windows", "GOARCH=amd64"}}
+
 func staticcheck(dir string) step {
 	return step{name: of("staticcheck", dir), dir: dir, args: []string{"go", "tool", "staticcheck", "./..."}}
 }
@@ -84,7 +90,7 @@ var format = step{name: "gofmt", args: []string{"sh", "-c",
 	`out=$(gofmt -l cmd deploy internal release test); [ -z "$out" ] || { echo "gofmt would change:"; echo "$out"; exit 1; }`}}
 
 func lintOnly(options) []lane {
-	return []lane{{"lint", slices.Concat([]step{format}, lint(""), lint(releaseDir), lint(clusterDir))}}
+	return []lane{{"lint", slices.Concat([]step{format}, lint(""), []step{vetForWindows}, lint(releaseDir), lint(clusterDir))}}
 }
 
 func quick(o options) []lane {
@@ -100,7 +106,7 @@ func quick(o options) []lane {
 func test(o options) []lane {
 	return []lane{
 		{"unit", slices.Concat([]step{format}, lint(""), o.product(),
-			[]step{vet(releaseDir), o.fresh("release", releaseDir, "./...")})},
+			[]step{vet(releaseDir), o.fresh("release", releaseDir, "./..."), vetForWindows})},
 		{"lab", []step{o.fresh("lab", "", "-p=3", "./test/...")}},
 		{"cluster", []step{prepare(nil), vet(clusterDir), o.fresh("cluster", clusterDir, "./...")}},
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package vm
 
 // iptablesPrograms are the binaries of iptables by name, and the files that each

@@ -1,3 +1,5 @@
+//go:build linux
+
 package iptables
 
 // dispatch is the kind of tree that finds the rules for a packet by its destination.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package iptables
 
 // A tree finds the rules for a packet in a number of steps that is logarithmic in the

@@ -1,4 +1,4 @@
-//go:build ipvs
+//go:build linux && ipvs
 
 // These tests need a kernel with IPVS and dummy links, and modprobe. They mostly wait, at
 // least the ten seconds that IPVS takes to forget a connection.

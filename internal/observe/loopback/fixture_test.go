@@ -11,10 +11,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -214,7 +213,7 @@ func converse(conn net.Conn) string {
 }
 
 func failure(err error) string {
-	if errors.Is(err, unix.ECONNREFUSED) {
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		return refused
 	}
 	return err.Error()

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package connections measures how many TCP connections per second can be opened, with
 // bare system calls: any other work of client and server would hide the time that the
 // rules take.

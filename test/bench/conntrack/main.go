@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command conntrack measures the cost of a huge connection tracking table: two
 // proxies make the same changes in turn, one of them on a node whose table is full
 // of foreign UDP flows, with a few that lead to an endpoint that is removed. Run it

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command scrape measures the cost of reading /metrics in a large cluster: CPU
 // time, retained memory, and the delay of concurrent changes.
 //

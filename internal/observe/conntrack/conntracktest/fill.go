@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package conntracktest writes entries into connection tracking tables, as if
 // there had been traffic: very many of them in a short time, for tests and
 // benchmarks.
