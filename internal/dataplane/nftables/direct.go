@@ -370,8 +370,8 @@ func (d *directState) nodeIPs(f *directFamily) map[string]string {
 // Proofs implements dataplane.DirectReturner.
 func (d *directState) Proofs(ctx context.Context, of []netip.Addr) (map[netip.Addr]dataplane.Proof, error) {
 	out := map[netip.Addr]dataplane.Proof{}
-	if d.conn.Conn == nil {
-		return out, nil
+	if err := d.conn.open(); err != nil { // a new process asks before anything else
+		return nil, err
 	}
 	for _, f := range d.families {
 		var keys []nft.Element

@@ -89,8 +89,14 @@ func TestDirectTables(t *testing.T) {
 	if moved == 0 || previousOfAll(d) != moved {
 		t.Errorf("%d slots became this node's, and of %d it is known who had them before", moved, previousOfAll(d))
 	}
-	// A process that is started anew changes nothing.
+	// A process that is started anew knows from the first which nodes are proven, and changes nothing.
+	k.nft("", "add element netdev sluice-direct proofs-ip { 192.0.2.12 . 1 timeout 150s }")
 	again := k.dataplane()
+	proven := netip.MustParseAddr("192.0.2.12")
+	if found, err := again.Proofs(t.Context(), []netip.Addr{proven}); err != nil || found[proven].Foreign.IsZero() {
+		t.Errorf("of a node whose probe came back it knows %v, %v", found[proven], err)
+	}
+	k.nft("", "flush set netdev sluice-direct proofs-ip")
 	apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
 	if n := again.directState.conn.Commits(); n > 0 {
 		t.Errorf("it wrote %d transactions", n)
