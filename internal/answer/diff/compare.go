@@ -195,7 +195,7 @@ func (c *changes) field(field plan.Field, old, new *plan.Frontend) {
 			c.prefixes("admitted sources", old.Sources, new.Sources)
 		}
 	case plan.DirectField:
-		c.value("direct return", old.Direct.Text(), new.Direct.Text())
+		c.value("direct return", directText(old), directText(new))
 	case plan.WatchedField:
 		c.value("endpoints that do not answer", watchedText(old), watchedText(new))
 	case plan.ProxyField, plan.AlsoServingField, plan.EjectedField, plan.ReleasedField, plan.MasqueradeCauseField: // no client notices
@@ -238,6 +238,13 @@ func outsideText(r *plan.Route) string {
 	return r.Empty.Text()
 }
 
+func directText(f *plan.Frontend) string {
+	if f.Direct == nil {
+		return "none, clients outside are served through the node that they ask"
+	}
+	return f.Direct.Text()
+}
+
 func affinityText(seconds uint32) string {
 	if seconds == 0 {
 		return "none"
@@ -275,6 +282,7 @@ func compareNode(old, new *plan.Desired) []Change {
 	for _, f := range model.Families {
 		c.value(fmt.Sprintf("%v pods are recognised by", f), a.Detector(f).Text(), b.Detector(f).Text())
 	}
+	c.value("packets with direct return are handed to", a.DirectReturn.Text(), b.DirectReturn.Text())
 	c.value("masquerade mark", fmt.Sprintf("%#x", a.MasqueradeMark), fmt.Sprintf("%#x", b.MasqueradeMark))
 	c.value("invalid packets are dropped", fmt.Sprint(a.DropInvalid), fmt.Sprint(b.DropInvalid))
 	return c

@@ -58,6 +58,9 @@ func TestDifferences(t *testing.T) {
 			}
 		}
 	}
+	direct := web(func(f *plan.Frontend) {
+		f.Direct = &plan.Direct{Nodes: []plan.NodeShare{{Name: "n2", Share: 1}, {Name: "n3", Share: 2}}}
+	})
 	clusterIP := func(d *plan.Desired) { d.ClusterIPs[netip.MustParseAddr("10.96.0.1")] = struct{}{} }
 	tests := []struct {
 		name     string
@@ -67,6 +70,15 @@ func TestDifferences(t *testing.T) {
 		{"none", usual, usual, "No difference.\n"},
 		{"a frontend comes", func(d *plan.Desired) { clear(d.Frontends) }, usual,
 			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n"},
+		{"direct return comes", usual, direct, changed + "direct return: nodes n2 (share 1), n3 (share 2) answer directly, by the client's address and port, " +
+			"was none, clients outside are served through the node that they ask\n"},
+		{"direct return goes", direct, usual, changed + "direct return: none, clients outside are served through the node that they ask, " +
+			"was nodes n2 (share 1), n3 (share 2) answer directly, by the client's address and port\n"},
+		{"a frontend with direct return comes", func(d *plan.Desired) { clear(d.Frontends) }, direct,
+			"Frontends: 1 added, 0 removed, 0 changed\n+ default/web port http: ClusterIP 10.96.0.1:80/TCP\n    endpoints: 10.244.0.1:80, 10.244.0.2:80\n" +
+				"    direct return: nodes n2 (share 1), n3 (share 2) answer directly, by the client's address and port\n"},
+		{"direct return is switched on", usual, func(d *plan.Desired) { d.Settings.DirectReturn = &plan.DirectReturn{} },
+			node + "packets with direct return are handed to: no other node is known, was nobody: it is switched off\n"},
 		{"a frontend goes", usual, func(d *plan.Desired) { clear(d.Frontends) },
 			"Frontends: 0 added, 1 removed, 0 changed\n- default/web port http: ClusterIP 10.96.0.1:80/TCP\n"},
 		{"a frontend comes without endpoints", func(d *plan.Desired) { clear(d.Frontends) },

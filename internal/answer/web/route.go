@@ -11,7 +11,7 @@ import (
 const maxDrawn = 6
 
 // route is the way of a connection, to be drawn: from the client to the frontend, and
-// to the endpoints.
+// to the endpoints; with direct return by way of the node that answers.
 type route struct {
 	Client, Source string // the client, and the source address that it has
 	Frontend, Kind string
@@ -22,6 +22,7 @@ type route struct {
 // drawnPool are the endpoints on this node, or elsewhere.
 type drawnPool struct {
 	Place, Source string // Source is what the endpoints see, "" if it is not known
+	Next          string // the node that packets are handed to and that answers, "" if they are not handed on
 	Endpoints     []drawnEndpoint
 	More          int
 	Cut           bool // none of them answers
@@ -43,12 +44,13 @@ func routeOf(a *explain.Answer) *route {
 	if a.Packet.Source.IsValid() {
 		r.Source = a.Packet.Source.String()
 	}
+	next := nextNode(a)
 	for _, place := range []struct {
-		text  string
-		local bool
-	}{{"on this node", true}, {"on other nodes", false}} {
-		if p := poolAt(a.Endpoints, place.local, !a.SourceUnknown); len(p.Endpoints) > 0 {
-			p.Place = place.text
+		text, next string
+		local      bool
+	}{{"on this node", "", true}, {"on other nodes", next, false}} {
+		if p := poolAt(a, place.local); len(p.Endpoints) > 0 {
+			p.Place, p.Next = place.text, place.next
 			r.Pools = append(r.Pools, p)
 		}
 	}
@@ -66,12 +68,35 @@ func reaches(a *explain.Answer) bool {
 	return a.Flows || a.Cause == string(verdict.EndpointSilent) || a.Cause == string(verdict.EndpointResets)
 }
 
-// poolAt returns the endpoints in use on this node, or on others. It may be known which source address they see.
-func poolAt(all []explain.EndpointAnswer, local, known bool) (p drawnPool) {
+// nextNode is who packets are handed to, if they are, "" if they are not.
+func nextNode(a *explain.Answer) string {
+	switch d := a.Direct; {
+	case d == nil || d.Ordinary || d.Node != "" && d.Path == "":
+		return ""
+	case d.Node == "":
+		return "the node of its slot"
+	default:
+		return "node " + d.Node
+	}
+}
+
+// takes reports whether the client's connections may go to an endpoint: with direct return to those of its node only.
+func takes(d *explain.DirectAnswer, e *explain.EndpointAnswer) bool {
+	switch {
+	case d == nil || d.Ordinary || d.Node == "":
+		return true
+	case d.Path == "":
+		return e.Local
+	}
+	return e.Node == d.Node
+}
+
+// poolAt returns the endpoints in use on this node, or on others.
+func poolAt(a *explain.Answer, local bool) (p drawnPool) {
 	masqueraded, direct, failing, used := false, false, 0, 0
-	for i := range all {
-		e := &all[i]
-		if !e.In || e.Local != local {
+	for i := range a.Endpoints {
+		e := &a.Endpoints[i]
+		if !e.In || e.Local != local || !takes(a.Direct, e) {
 			continue
 		}
 		masqueraded, direct = masqueraded || e.Masqueraded, direct || !e.Masqueraded
@@ -87,7 +112,7 @@ func poolAt(all []explain.EndpointAnswer, local, known bool) (p drawnPool) {
 	}
 	p.Cut = failing > 0 && failing == used
 	switch {
-	case !known:
+	case a.SourceUnknown:
 	case masqueraded && direct:
 		p.Source = "the client's address, or this node's"
 	case masqueraded:

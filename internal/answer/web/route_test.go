@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
+	"sluice/internal/plan"
 )
 
 // drawn returns the text of the first way that a page draws.
@@ -43,6 +47,39 @@ func TestWayOfAConnectionIsDrawn(t *testing.T) {
 			"from the client&#39;s address on this node 10.244.9.1:8080 does not answer " +
 			"from the client&#39;s address on other nodes 10.244.9.2:8080 does not answer",
 		"name=none&from=pod": "a pod from its own address 10.96.0.81:80/TCP ClusterIP rejected",
+	} {
+		if got := drawn(w.get("/service?namespace=default&" + link).Body.String()); !strings.HasSuffix(got, want) {
+			t.Errorf("%s draws %q, want %q", link, got, want)
+		}
+	}
+}
+
+// TestWayWithDirectReturnIsDrawn: packets that are handed on go by way of the node that answers, and only to its endpoints.
+func TestWayWithDirectReturnIsDrawn(t *testing.T) {
+	w := newWorldOf(t, clocktesting.NewFakeClock(noon), plan.Config{NodeName: "node1", MasqueradeBit: 14, CanDirectReturn: true, DirectReturn: true})
+	at := func(ip string) func(*model.Service) {
+		return func(s *model.Service) {
+			s.Direct, s.LoadBalancerIPs = "sluice/forwarding", []netip.Addr{netip.MustParseAddr(ip)}
+		}
+	}
+	far := enginetest.Service("default/far", "10.96.0.84", at("198.51.100.8"))
+	w.Sync(concat(
+		[]model.Event{
+			model.SetNode{Node: &model.Node{Name: "node1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}},
+			model.SetPeer{Peer: &model.Peer{Name: "node2", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}},
+			model.SetPaths{Paths: []model.Path{{Addr: netip.MustParseAddr("192.0.2.2"), State: model.PathProven}}},
+		},
+		app("default/both", "10.96.0.80", []string{"10.244.1.1", "10.244.2.1"}, at("198.51.100.7")),
+		[]model.Event{far, enginetest.Slice(far.Service, "10.244.2.1@node2", "10.244.2.2@node2")},
+	)...)
+	for link, want := range map[string]string{
+		"name=far&from=203.0.113.9": "outside from 203.0.113.9 198.51.100.8:80/TCP LoadBalancerIP " +
+			"as it came, to node node2 answers directly from the client&#39;s address on other nodes 10.244.2.1:8080 10.244.2.2:8080",
+		"name=both&from=203.0.113.9": "outside from 203.0.113.9 198.51.100.7:80/TCP LoadBalancerIP " +
+			"from the client&#39;s address on this node 10.244.1.1:8080 " +
+			"as it came, to the node of its slot answers directly from the client&#39;s address on other nodes 10.244.2.1:8080",
+		"name=both&from=203.0.113.9:40000": "outside from 203.0.113.9 198.51.100.7:80/TCP LoadBalancerIP " +
+			"from the client&#39;s address on this node 10.244.1.1:8080",
 	} {
 		if got := drawn(w.get("/service?namespace=default&" + link).Body.String()); !strings.HasSuffix(got, want) {
 			t.Errorf("%s draws %q, want %q", link, got, want)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
+	"sluice/internal/engine/enginetest"
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
 	"sluice/internal/plan"
@@ -309,5 +311,35 @@ func TestDelayedEventsAreRecordedLater(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run ended with %v", err)
+	}
+}
+
+// A Service that asks for direct return in vain gets an Event that says why and what to do, on nodes that run an
+// endpoint of it, and none while it has what it asks for.
+func TestEventsOnServicesWithoutDirectReturn(t *testing.T) {
+	w, j := newWorld(t), &journal{}
+	p := w.problems(j)
+	cfg := plan.Config{NodeName: "here", CanDirectReturn: true, DirectReturn: true}
+	for _, tt := range []struct {
+		policy model.TrafficPolicy
+		runs   string // where its endpoint is
+		want   []string
+	}{
+		{model.PolicyCluster, "here", nil},
+		{model.PolicyLocal, "here", []string{"Service default/web PartlyIgnored: spec.externalTrafficPolicy: no direct return: " +
+			"it is Local: clients outside get endpoints of the node that they ask, which see their addresses already (set it to Cluster, or remove the annotation)"}},
+		{model.PolicyLocal, "elsewhere", nil},
+	} {
+		svc := enginetest.Service("default/web", "10.96.0.1", func(s *model.Service) {
+			s.Direct, s.ExternalPolicy = "sluice/forwarding", tt.policy
+			s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+		})
+		state, planner := model.NewState(), plan.New(cfg)
+		var dirty model.Dirty
+		state.Apply(&dirty, svc, enginetest.Slice(svc.Service, "10.244.1.1@"+tt.runs))
+		planner.SetConfig(state, cfg)
+		w.desired = *planner.Desired()
+		p.record()
+		wantRecorded(t, j, tt.want...)
 	}
 }
