@@ -1,11 +1,15 @@
 package explain
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"sluice/internal/engine"
 	"sluice/internal/model"
+	"sluice/internal/observe/experiment"
 	"sluice/internal/plan"
 )
 
@@ -64,4 +68,65 @@ func TestDirectReturnNamesTheNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTryWithDirectReturn: what is tried from a network namespace is judged by which node gets it, and of a client
+// that is elsewhere it is said why nothing is tried.
+func TestTryWithDirectReturn(t *testing.T) {
+	direct := func(s *model.Service) { external(s); s.Direct = "sluice/forwarding" }
+	p := start(t, behaviour{})
+	p.engine.SetPlanConfig(plan.Config{NodeName: "here", MasqueradeBit: 14, CanDirectReturn: true, DirectReturn: true})
+	p.engine.Attempt(model.SetNode{Node: &model.Node{Name: "here", IPs: addrs("192.0.2.1")}}, model.SetHostIPs{IPs: addrs("192.0.2.1")},
+		model.SetPeer{Peer: &model.Peer{Name: "far", IPs: addrs("192.0.2.3")}},
+		model.SetPaths{Paths: []model.Path{{Addr: netip.MustParseAddr("192.0.2.3"), State: model.PathProven}}},
+		service(direct), endpoints("here", "far"))
+	for _, tt := range []struct {
+		from string
+		want string // "" for an error
+	}{
+		{"203.0.113.9:40001", "not tried: this node hands packets of clients outside to node far, and cannot send one as such a client"},
+		{"203.0.113.9", "to the node that the client's port chooses, and cannot send"},
+		{"203.0.113.9:40000", ""}, // stays here
+	} {
+		r, err := p.Explain(t.Context(), Question{To: "198.51.100.1:80", From: tt.from, Try: true})
+		if tt.want == "" {
+			if err == nil || !strings.Contains(err.Error(), "has the address 203.0.113.9") {
+				t.Errorf("from %s: %+v, %v", tt.from, r, err)
+			}
+			continue
+		}
+		var b strings.Builder
+		if err := errors.Join(err, Write(&b, r)); err != nil || !strings.Contains(b.String(), tt.want) || !strings.Contains(b.String(), "try it from the client") || r.Flows {
+			t.Errorf("from %s: %v, %v\n%s", tt.from, r.Flows, err, b.String())
+		}
+	}
+	for client, node := range map[string]string{"203.0.113.9:40001": "far", "203.0.113.9:40000": ""} {
+		r := &Reply{Answers: make([]Answer, 1)}
+		at := netip.MustParseAddrPort(client)
+		p.Try = func(context.Context, experiment.Attempt) *experiment.Result {
+			return &experiment.Result{Outcome: experiment.Silent, Protocol: "TCP", Client: at}
+		}
+		p.try(t.Context(), r, []result{p.resultOf(t, at)}, experiment.Namespace{})
+		if tried := r.Answers[0].Tried; tried.HandedTo != node {
+			t.Errorf("what %s sends is handed to %q, not to %q: %+v", client, tried.HandedTo, node, tried)
+		}
+	}
+}
+
+// resultOf is what happens to a packet of a client outside.
+func (p *proxy) resultOf(t *testing.T, client netip.AddrPort) result {
+	t.Helper()
+	r, err := p.parse(Question{To: "198.51.100.1:80", From: client.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []result
+	p.engine.Inspect(func(v engine.View) {
+		r.View, r.judge = v, p.Judge(v)
+		all, _, err = r.resolve()
+	})
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d results, %v", len(all), err)
+	}
+	return all[0]
 }

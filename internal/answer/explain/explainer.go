@@ -70,9 +70,10 @@ func New(o Options) *Explainer {
 // Explain answers a question. The error is an ErrQuestion.
 func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	var from experiment.Namespace
+	var elsewhere error
 	if q.Try {
 		var err error
-		if from, err = e.origin(&q); err != nil {
+		if from, elsewhere, err = e.origin(&q); err != nil {
 			return nil, err
 		}
 		defer from.Close()
@@ -112,7 +113,10 @@ func (e *Explainer) Explain(ctx context.Context, q Question) (*Reply, error) {
 	if reply.Service != nil && reply.Service.Faulty() {
 		reply.Flows = false
 	}
-	if q.Try {
+	switch {
+	case elsewhere != nil && !leaveUntried(reply, results):
+		return nil, elsewhere
+	case elsewhere == nil && q.Try:
 		e.try(ctx, reply, results, from)
 	}
 	return reply, nil

@@ -50,7 +50,10 @@ type Result struct {
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
 	SeenAs   netip.AddrPort `json:"seenAs,omitzero"`
 	Seconds  float64        `json:"seconds,omitempty"`
-	Error    string         `json:"error,omitempty"`
+	// HandedTo is the node that this one is to hand the client's packets to, which answers directly: then the connection
+	// is not known here. Empty if there is none, or if it depends on the client's port.
+	HandedTo string `json:"handedTo,omitempty"`
+	Error    string `json:"error,omitempty"`
 	// Expected says that this is what was predicted. Meaning is what it tells, and Remedy what
 	// to do.
 	Expected bool   `json:"expected"`
@@ -74,6 +77,8 @@ func (r *Result) Compare(predicted verdict.Word) {
 		r.Expected = works
 		r.Meaning = "no reply to an empty datagram, which says little: programs may answer to their own protocol only"
 		r.Remedy = "try it with a client of the protocol"
+	case r.HandedTo != "" && works:
+		r.handed()
 	case r.Outcome == Answered && works:
 		r.Expected, r.Meaning = true, "as predicted"
 	case r.Outcome == Answered && predicted != verdict.Refused && predicted != verdict.NoAnswer && predicted != verdict.Unknown:
@@ -105,6 +110,23 @@ func (r *Result) Compare(predicted verdict.Word) {
 	default:
 		r.Meaning = "nothing came back, and the kernel tracks no such connection: the packet was dropped before it was translated, or did not leave the client"
 		r.Remedy = "look for rules that drop it at output or prerouting, and at the client's route to the address"
+	}
+}
+
+// handed adds what the result means if the packets were to be handed to another node.
+func (r *Result) handed() {
+	switch {
+	case r.Endpoint.IsValid():
+		r.Meaning = fmt.Sprintf("it went to %s through this node, although node %s is to get it", r.Endpoint, r.HandedTo)
+		r.Remedy = "ask again in a few seconds: what has changed is not handed on at once, and what comes through another device never is"
+	case r.Outcome == Answered:
+		r.Expected, r.Meaning = true, fmt.Sprintf("as predicted: this node hands it to node %s, which answers directly", r.HandedTo)
+	case r.Outcome == ConnectionRefused:
+		r.Meaning = fmt.Sprintf("this node hands it to node %s, and it was refused: there, by the endpoint or on the way", r.HandedTo)
+		r.Remedy = fmt.Sprintf("ask kube-proxy explain on node %s", r.HandedTo)
+	default:
+		r.Meaning = fmt.Sprintf("this node hands it to node %s, and nothing came back", r.HandedTo)
+		r.Remedy = fmt.Sprintf("ask kube-proxy explain on node %s, and look for what drops its answers, which come from the address of the Service", r.HandedTo)
 	}
 }
 

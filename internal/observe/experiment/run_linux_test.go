@@ -172,3 +172,25 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("the node's is %s", node)
 	}
 }
+
+// What is to be handed to another node is not known here: without an entry of connection tracking that says nothing.
+func TestMeaningOfWhatIsHandedOn(t *testing.T) {
+	here := netip.MustParseAddrPort("10.244.1.1:8080")
+	for _, tt := range []struct {
+		outcome  Outcome
+		endpoint netip.AddrPort
+		expected bool
+		meaning  string
+	}{
+		{Answered, netip.AddrPort{}, true, "as predicted: this node hands it to node n3, which answers directly"},
+		{Answered, here, false, "it went to 10.244.1.1:8080 through this node, although node n3 is to get it"},
+		{ConnectionRefused, netip.AddrPort{}, false, "this node hands it to node n3, and it was refused"},
+		{Silent, netip.AddrPort{}, false, "this node hands it to node n3, and nothing came back"},
+	} {
+		r := &Result{Outcome: tt.outcome, Protocol: "TCP", Endpoint: tt.endpoint, HandedTo: "n3"}
+		r.Compare(verdict.Works)
+		if !strings.HasPrefix(r.Meaning, tt.meaning) || r.Expected != tt.expected || r.Expected != (r.Remedy == "") {
+			t.Errorf("%s by %s: %s (expected: %v; %s)", tt.outcome, tt.endpoint, r.Meaning, r.Expected, r.Remedy)
+		}
+	}
+}
