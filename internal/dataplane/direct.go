@@ -18,7 +18,8 @@ type DirectReturner interface {
 	// Proofs returns when probes of each kind came back that were sent to these addresses of other nodes, as
 	// far as remembered: for ProofTimeout.
 	Proofs(context.Context, []netip.Addr) (map[netip.Addr]Proof, error)
-	// Handed returns how many packets were handed on, by what for.
+	// Handed returns what was handed on since the last call, and at the first one also since an earlier process
+	// wrote the rules.
 	Handed(context.Context) (Handed, error)
 }
 
@@ -98,11 +99,13 @@ const (
 // Proof is when probes came back last; zero if they did not.
 type Proof struct{ Foreign, Plain time.Time }
 
-// Handed counts packets.
+// Handed counts what was handed on.
 type Handed struct {
-	// On were handed on as they came in, Late after they were put together from fragments, and Second were
-	// handed to a node that may know their connection.
+	// On are packets that were handed to other nodes as they came in, Late after they were put together from fragments,
+	// and Second to a node that may know their connection.
 	On, Late, Second uint64
+	// From are connections that other nodes have handed to this one, by the name of each of them.
+	From map[string]uint64
 }
 
 // ForeignSource is the source of probes of a family that belongs to no node: addresses that nobody can have.

@@ -61,6 +61,8 @@ type Problem struct {
 	Field  string `json:"field,omitempty"`  // path of the field, "spec.ports[0].port"
 	Reason string `json:"reason"`           // what is wrong
 	Remedy string `json:"remedy,omitempty"` // what to do about it
+	// Code identifies the reason where programs count it, and never changes; empty for most.
+	Code string `json:"code,omitempty"`
 	// Malformed means that an API server would have refused the value.
 	Malformed bool `json:"-"`
 }

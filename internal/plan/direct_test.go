@@ -65,6 +65,7 @@ func TestDirect(t *testing.T) {
 			local   int
 			byAddr  bool
 			problem string
+			why     string // in one word
 		}{
 			{name: "by endpoints", slices: []*model.Slice{slice(f, "a", three...)}, shares: "here:1 n2:2", local: 1},
 			{name: "by weights", slices: []*model.Slice{weight(300, slice(f, "a", three[:2]...)), weight(100, slice(f, "b", three[2]))}, shares: "here:300 n2:400", local: 1},
@@ -75,13 +76,13 @@ func TestDirect(t *testing.T) {
 			{name: "all draining", slices: []*model.Slice{slice(f, "a", pod(f, 2, "n2", starting), pod(f, 3, "n3", draining))}, shares: "n3:1"},
 			{name: "affinity", edits: []func(*model.Service){func(s *model.Service) { s.Affinity = 60 }}, slices: []*model.Slice{slice(f, "a", three...)}, shares: "here:1 n2:2", local: 1, byAddr: true},
 			{name: "maglev", edits: []func(*model.Service){func(s *model.Service) { s.Algorithm, s.AlgorithmChosen = model.Maglev, true }}, slices: []*model.Slice{slice(f, "a", three...)}, shares: "here:1 n2:2", local: 1, byAddr: true},
-			{name: "policy Local", edits: []func(*model.Service){externalLocal}, slices: []*model.Slice{slice(f, "a", three...)}, problem: "it is Local"},
-			{name: "source ranges", edits: []func(*model.Service){func(s *model.Service) { s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8") }}, slices: []*model.Slice{slice(f, "a", three...)}, problem: "the ranges are enforced"},
-			{name: "hints", slices: []*model.Slice{slice(f, "a", hinted(three[0], "a", ""), three[1])}, problem: "topology hints"},
-			{name: "no node", slices: []*model.Slice{slice(f, "a", three[0], pod(f, 2, "", ready))}, problem: "it is not known on which node"},
-			{name: "too many nodes", slices: []*model.Slice{slice(f, "a", many...)}, problem: "at most 500"},
-			{name: "off", change: func(c *Config) { c.DirectReturn = false }, slices: []*model.Slice{slice(f, "a", three...)}, problem: "switched off on this node"},
-			{name: "another mode", change: func(c *Config) { c.CanDirectReturn, c.DirectReturn = false, false }, slices: []*model.Slice{slice(f, "a", three...)}, problem: "in the proxy mode of this node"},
+			{name: "policy Local", edits: []func(*model.Service){externalLocal}, slices: []*model.Slice{slice(f, "a", three...)}, problem: "it is Local", why: "traffic-policy"},
+			{name: "source ranges", edits: []func(*model.Service){func(s *model.Service) { s.Filtered, s.SourceRanges = true, prefixes("10.0.0.0/8") }}, slices: []*model.Slice{slice(f, "a", three...)}, problem: "the ranges are enforced", why: "source-ranges"},
+			{name: "hints", slices: []*model.Slice{slice(f, "a", hinted(three[0], "a", ""), three[1])}, problem: "topology hints", why: "topology-hints"},
+			{name: "no node", slices: []*model.Slice{slice(f, "a", three[0], pod(f, 2, "", ready))}, problem: "it is not known on which node", why: "unknown-node"},
+			{name: "too many nodes", slices: []*model.Slice{slice(f, "a", many...)}, problem: "at most 500", why: "too-many-nodes"},
+			{name: "off", change: func(c *Config) { c.DirectReturn = false }, slices: []*model.Slice{slice(f, "a", three...)}, problem: "switched off on this node", why: "off"},
+			{name: "another mode", change: func(c *Config) { c.CanDirectReturn, c.DirectReturn = false, false }, slices: []*model.Slice{slice(f, "a", three...)}, problem: "in the proxy mode of this node", why: "mode"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				cfg := directConfig(here)
@@ -124,6 +125,9 @@ func TestDirect(t *testing.T) {
 					return strings.Contains(p.Reason, "no direct return") && strings.Contains(p.Reason, tt.problem) && p.Remedy != ""
 				}); says != (tt.problem != "") || tt.problem == "" && len(problems) > 0 {
 					t.Errorf("problems: %v, want %q", problems, tt.problem)
+				}
+				if counted := d.DirectFallbacks(); len(counted) > 1 || counted[tt.why] != len(counted) {
+					t.Errorf("Services without direct return are counted as %v, want %q", counted, tt.why)
 				}
 			})
 		}

@@ -69,17 +69,37 @@ func directTables(env *environment, svc *model.Service) int {
 	return perPort(svc)
 }
 
-// fault is why something is not done, and a remedy.
-type fault struct{ field, reason, remedy string }
+// fault is why a Service has no direct return, and a remedy.
+type fault struct{ code, field, reason, remedy string }
+
+// directCode begins the codes of problems for which a Service that asks for direct return has none.
+const directCode = "direct-return-"
+
+// DirectFallbacks counts the Services that ask for direct return and are served the ordinary way, at least in part,
+// by why. These words are an interface and never change.
+func (d *Desired) DirectFallbacks() map[string]int {
+	out := map[string]int{}
+	for _, problems := range d.Problems {
+		seen := map[string]struct{}{} // several ports may have one reason
+		for _, p := range problems {
+			reason, is := strings.CutPrefix(p.Code, directCode)
+			if _, again := seen[reason]; is && !again {
+				seen[reason] = struct{}{}
+				out[reason]++
+			}
+		}
+	}
+	return out
+}
 
 // directFault returns what of a Service does not go with direct return; nothing of it depends on the node.
 func directFault(svc *model.Service) fault {
 	switch {
 	case svc.ExternalPolicy == model.PolicyLocal:
-		return fault{"spec.externalTrafficPolicy", "it is Local: clients outside get endpoints of the node that they ask, which see their addresses already",
+		return fault{"traffic-policy", "spec.externalTrafficPolicy", "it is Local: clients outside get endpoints of the node that they ask, which see their addresses already",
 			"set it to Cluster, or remove the annotation"}
 	case svc.Filtered:
-		return fault{"spec.loadBalancerSourceRanges", "the ranges are enforced where connections are tracked, which is not the node that passes them on",
+		return fault{"source-ranges", "spec.loadBalancerSourceRanges", "the ranges are enforced where connections are tracked, which is not the node that passes them on",
 			"remove the ranges and restrict clients by a NetworkPolicy, which then sees their addresses; or remove the annotation"}
 	}
 	return fault{}
@@ -97,13 +117,13 @@ func (d *draft) checkDirect() {
 	refused, over := env.directTables.refused[svc.Name]
 	switch {
 	case !env.canDirectReturn:
-		why = fault{field, "in the proxy mode of this node connections are not passed on to the nodes that answer them",
+		why = fault{"mode", field, "in the proxy mode of this node connections are not passed on to the nodes that answer them",
 			"remove the annotation, or choose another proxy mode"}
 	case !env.directReturn:
-		why = fault{field, "direct return is switched off on this node",
+		why = fault{"off", field, "direct return is switched off on this node",
 			"start the proxies with --direct-return=auto, or remove the annotation"}
 	case why == fault{} && over:
-		why = fault{field, refused, "remove the annotation from other Services"}
+		why = fault{"too-many-tables", field, refused, "remove the annotation from other Services"}
 	}
 	if why == (fault{}) {
 		d.directs = true
@@ -114,10 +134,15 @@ func (d *draft) checkDirect() {
 
 // ordinary reports why clients outside take the ordinary way.
 func (d *draft) ordinary(why fault) {
+	what := "no direct return: "
+	if d.service.ExternalPolicy == model.PolicyCluster {
+		what = "no direct return, so that clients outside are masqueraded: "
+	}
 	d.problemOnce(model.Problem{
 		Field:  why.field,
-		Reason: "no direct return, so that clients outside are masqueraded: " + why.reason,
+		Reason: what + why.reason,
 		Remedy: why.remedy,
+		Code:   directCode + why.code,
 	})
 }
 
@@ -139,7 +164,7 @@ func (d *draft) direct(port *model.ServicePort, f model.Family, cluster *Route) 
 		}
 		e := cs.of(c)
 		if e.Hints != nil {
-			d.ordinary(fault{"", fmt.Sprintf("the endpoints of port %s have topology hints, by which nodes have different ones", portText(port)),
+			d.ordinary(fault{"topology-hints", "", fmt.Sprintf("the endpoints of port %s have topology hints, by which nodes have different ones", portText(port)),
 				"set trafficDistribution to none, or remove the annotation"})
 			return nil
 		}
@@ -156,14 +181,14 @@ func (d *draft) direct(port *model.ServicePort, f model.Family, cluster *Route) 
 	case len(shares) == 0:
 		return nil
 	case port.Protocol == model.SCTP:
-		d.ordinary(fault{"spec.ports", fmt.Sprintf("port %s is of SCTP", portText(port)), "none is needed: its other ports have it"})
+		d.ordinary(fault{"sctp", "spec.ports", fmt.Sprintf("port %s is of SCTP", portText(port)), "none is needed: its other ports have it"})
 		return nil
 	case homeless.IsValid():
-		d.ordinary(fault{"", fmt.Sprintf("it is not known on which node endpoint %s of port %s is", homeless, portText(port)),
+		d.ordinary(fault{"unknown-node", "", fmt.Sprintf("it is not known on which node endpoint %s of port %s is", homeless, portText(port)),
 			"have its EndpointSlice say so in nodeName, or remove the annotation"})
 		return nil
 	case len(shares) > MaxDirectNodes:
-		d.ordinary(fault{"", fmt.Sprintf("port %s has endpoints on %s, and direct return is for at most %d", portText(port), printable.Count(len(shares), "node"), MaxDirectNodes),
+		d.ordinary(fault{"too-many-nodes", "", fmt.Sprintf("port %s has endpoints on %s, and direct return is for at most %d", portText(port), printable.Count(len(shares), "node"), MaxDirectNodes),
 			"split the Service, or remove the annotation"})
 		return nil
 	}

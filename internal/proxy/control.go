@@ -90,6 +90,7 @@ func (p *proxy) reporter() *status.Reporter {
 	o.Engine, o.History = p.engine, p.history
 	o.Verdict, o.Verdicts, o.Leaving = p.verdict, p.verdicts, p.eligibility.Leaving
 	o.Evidence, o.FlowTable = p.hostSetup.seen, p.hostSetup.flowTable
+	o.Received = p.hostSetup.received
 	o.APIServer, o.Advisories = p.apiServer, p.advisories
 	o.Draining, o.Source, o.Addresses = p.draining.Load, p.sourceName(), p.addresses
 	if r, ok := p.dataplane.(dataplane.Forwarder); ok {

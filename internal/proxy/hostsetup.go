@@ -41,6 +41,8 @@ type hostSetup interface {
 	seen() *status.Evidence
 	// flowTable returns what flow tables do, nil if they are off.
 	flowTable() *status.FlowTable
+	// received returns how many connections each other node has handed to this one for direct return.
+	received() map[string]uint64
 	// allAnswers returns what it shows of all of them.
 	allAnswers() map[evidence.To]evidence.Report
 }
@@ -70,4 +72,5 @@ func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
 func (withoutKernel) observed(dataplane.Attempt)                  {}
 func (withoutKernel) seen() *status.Evidence                      { return nil }
 func (withoutKernel) flowTable() *status.FlowTable                { return nil }
+func (withoutKernel) received() map[string]uint64                 { return nil }
 func (withoutKernel) allAnswers() map[evidence.To]evidence.Report { return nil }

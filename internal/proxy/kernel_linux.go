@@ -233,6 +233,13 @@ func (k *kernel) flowTable() *status.FlowTable {
 	return out
 }
 
+func (k *kernel) received() map[string]uint64 {
+	if k.direct == nil {
+		return nil
+	}
+	return k.direct.Received()
+}
+
 func (k *kernel) look(ctx context.Context) { k.watcher.Look(ctx) }
 
 func (k *kernel) blocked(p nodeproblem.Path) *nodeproblem.Obstacle { return k.watcher.Blocked(p) }

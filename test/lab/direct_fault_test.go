@@ -22,7 +22,7 @@ func TestDirectReturnAvoidsNodes(t *testing.T) {
 	testkit.NotShort(t, "four nodes find each other first")
 	q := newQuartet(t, "--direct-return=auto")
 	t.Cleanup(q.show)
-	q.asker, _ = newAskerAt(t, q.l, "n1")
+	q.askAt("n1")
 	// A source guard at n3's port of the switch.
 	q.run("switch", `nft 'table netdev guard {
 	chain in { type filter hook ingress device "n3" priority 0;
@@ -32,7 +32,7 @@ func TestDirectReturnAvoidsNodes(t *testing.T) {
 }'`)
 	states := map[string]endpointState{"n2": isReady, "n3": isReady, "n4": isReady}
 	q.startAll(directManifests(directAnnotation, states))
-	q.asker.ready()
+	q.askers["n1"].ready()
 	q.awaitStatus("not n3 (IPv4): what it sends with an address that is not its own does not arrive",
 		"not n3 (IPv6): what it sends", "switch off the source check of the cloud", "handed to 2 of 3 other nodes")
 	testkit.Eventually(t, func() error {
@@ -72,7 +72,7 @@ func (q *quartet) powerOff(node string) {
 func (q *quartet) awaitStatus(wants ...string) {
 	q.t.Helper()
 	testkit.Eventually(q.t, func() error {
-		out, _, _ := q.asker.ask("status")
+		out, _, _ := q.askers["n1"].ask("status")
 		for _, want := range wants {
 			if !strings.Contains(out, want) {
 				return fmt.Errorf("%q is not in\n%s", want, out)

@@ -9,11 +9,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"sluice/internal/model"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
@@ -33,7 +36,7 @@ type quartet struct {
 	dirs    map[string]string
 	proxies map[string]*lab.Proxy
 	flags   []string
-	asker   *asker // asks the proxy of n1, if not nil
+	askers  map[string]*asker // ask the proxies of some nodes
 	// vipsOnly has connections go to load balancer IPs, and not to node ports of n1 too.
 	vipsOnly bool
 }
@@ -51,6 +54,15 @@ func newQuartet(t *testing.T, flags ...string) *quartet {
 	return &quartet{t: t, l: lab.StartQuartet(t), dirs: map[string]string{}, proxies: map[string]*lab.Proxy{}, flags: flags}
 }
 
+// askAt has the proxy of a node, which is not started yet, answer questions.
+func (q *quartet) askAt(node string) {
+	q.t.Helper()
+	if q.askers == nil {
+		q.askers = map[string]*asker{}
+	}
+	q.askers[node], _ = newAskerAt(q.t, q.l, node)
+}
+
 func (q *quartet) startAll(manifests string) {
 	q.t.Helper()
 	for _, n := range lab.Nodes {
@@ -63,8 +75,8 @@ func (q *quartet) startAll(manifests string) {
 func (q *quartet) start(node string) {
 	q.t.Helper()
 	flags := q.flags
-	if node == "n1" && q.asker != nil {
-		flags = append(slices.Clone(flags), "--control-socket="+q.asker.socket)
+	if a := q.askers[node]; a != nil {
+		flags = append(slices.Clone(flags), "--control-socket="+a.socket)
 	}
 	q.proxies[node] = launch(q.t, q.l, lab.ProxyOptions{Node: node, Manifests: q.dirs[node], Flags: append([]string{
 		"--proxy-mode", "nftables", "--detect-local-mode", "ClusterCIDR", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48",
@@ -205,8 +217,11 @@ func (q *quartet) awaitDirect() {
 // link on the way find out, and fragments arrive.
 func TestDirectReturn(t *testing.T) {
 	t.Parallel()
-	q := startQuartet(t, directManifests(directAnnotation, map[string]endpointState{"n2": isReady, "n3": isReady, "n4": isReady}), "--direct-return=auto")
+	q := newQuartet(t, "--direct-return=auto")
 	t.Cleanup(q.show)
+	q.askAt("n1")
+	q.askAt("n2")
+	q.startAll(directManifests(directAnnotation, map[string]endpointState{"n2": isReady, "n3": isReady, "n4": isReady}))
 	q.awaitDirect()
 	q.run("n1", `nft 'table netdev witness {
 	counter requests { }
@@ -231,10 +246,81 @@ func TestDirectReturn(t *testing.T) {
 	if strings.Contains(entries, directClient[0].String()) || strings.Contains(entries, directClient[1].String()) {
 		t.Errorf("the node that was asked knows of connections:\n%s", entries)
 	}
+	q.testTried()
+	received := q.connectToN2()
 	q.testFragments()
 	q.testPathMTU()
+	q.testCounted(received)
 	q.testCleanup()
 	q.testSwitchedOff()
+}
+
+// testTried has explain try what n1 hands to another node.
+func (q *quartet) testTried() {
+	for _, vip := range directVIPs {
+		to := netip.AddrPortFrom(vip, 80).String()
+		for client, want := range map[string]string{
+			"--netns=" + q.host("client").Namespace.Name: "as predicted: this node hands it to node n",
+			"--from=" + outsiders[model.FamilyOf(vip)]:   "not tried: this node hands packets of clients outside to the node that the client's port chooses",
+		} {
+			out, errs, _ := q.askers["n1"].ask("explain", "--try", client, to)
+			if !strings.Contains(out, want) {
+				q.t.Errorf("tried with %s:\n%s%s", client, out, errs)
+			}
+		}
+	}
+}
+
+// outsiders are clients that are not on this machine.
+var outsiders = map[model.Family]string{model.IPv4: "203.0.113.9", model.IPv6: "2001:db8:9::9"}
+
+var receivedFrom = regexp.MustCompile(`(?m)^sluice_direct_return_received_connections_total\{node="(.+)"\} (\d+)$`)
+
+// received is how many connections n2 got of each other node, by its metrics.
+func (q *quartet) received() map[string]int {
+	q.t.Helper()
+	metrics := lab.Flow{From: "n2", Protocol: lab.TCP, To: netip.MustParseAddrPort("127.0.0.1:10249"), Timeout: lab.DefaultTimeout}
+	page, err := q.l.Get(metrics, "/metrics")
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, found := range receivedFrom.FindAllStringSubmatch(page.Text, -1) {
+		if out[found[1]], err = strconv.Atoi(found[2]); err != nil {
+			q.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// connectToN2 has n1 and n3 hand connections on, and returns how many of each n2 must have received at least.
+func (q *quartet) connectToN2() map[string]int {
+	out := q.received()
+	flows := q.flows(20, "n3")
+	for i, o := range q.l.Probe(q.t.Context(), flows) {
+		switch {
+		case o.By != "p2":
+		case slices.Contains(directVIPs, flows[i].To.Addr()): // which the router leads to n1
+			out["n1"]++
+		default:
+			out["n3"]++
+		}
+	}
+	return out
+}
+
+// testCounted waits until n2 says how many connections it got of each node.
+func (q *quartet) testCounted(want map[string]int) {
+	testkit.Eventually(q.t, func() error {
+		got := q.received()
+		status, _, _ := q.askers["n2"].ask("status")
+		for node, n := range want {
+			if text := fmt.Sprintf("%d connections from %s", got[node], node); got[node] < n || !strings.Contains(status, text) {
+				return fmt.Errorf("of %d connections from %s %d are counted, and status says\n%s", n, node, got[node], status)
+			}
+		}
+		return nil
+	})
 }
 
 // testCleanup has the commands of a node recognize and remove what a proxy left that was killed.

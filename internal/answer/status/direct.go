@@ -1,6 +1,9 @@
 package status
 
 import (
+	"cmp"
+	"slices"
+
 	"sluice/internal/base/printable"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -18,6 +21,14 @@ type DirectReturn struct {
 	Used string `json:"used"`
 	// NotUsed are the first of those that packets are not handed to.
 	NotUsed []NodeNotUsed `json:"notUsed,omitempty"`
+	// Received are the first of those that handed connections to this one, who handed most first.
+	Received []NodeReceived `json:"received,omitempty"`
+}
+
+// NodeReceived is how many connections another node has handed to this one.
+type NodeReceived struct {
+	Name        string `json:"name"`
+	Connections uint64 `json:"connections"`
 }
 
 // NodeNotUsed is a node that packets of a family are not handed to.
@@ -62,7 +73,20 @@ func readDirect(d *plan.Desired) *DirectReturn {
 	return out
 }
 
-// maxNotUsed is how many nodes that are not used the text names.
+// addReceived adds how many connections other nodes have handed to this one.
+func (r *DirectReturn) addReceived(connections map[string]uint64) {
+	for name, n := range connections {
+		if n > 0 {
+			r.Received = append(r.Received, NodeReceived{name, n})
+		}
+	}
+	slices.SortFunc(r.Received, func(a, b NodeReceived) int {
+		return cmp.Or(cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Name, b.Name))
+	})
+	r.Received = r.Received[:min(len(r.Received), maxProblems)]
+}
+
+// maxNotUsed is how many nodes that are not used the text names, and of those that hand it connections.
 const maxNotUsed = 5
 
 func (t *text) direct(d *DirectReturn) {
@@ -70,6 +94,11 @@ func (t *text) direct(d *DirectReturn) {
 		return
 	}
 	t.row("direct return", "%s through %s, handed to %s", printable.Count(d.Frontends, "frontend"), d.Device, d.Used)
+	if len(d.Received) > 0 {
+		t.row("", "received: %s", printable.ListFirst(d.Received, maxNotUsed, ", ", func(n NodeReceived) string {
+			return printable.Count(int(n.Connections), "connection") + " from " + n.Name
+		}))
+	}
 	for i, n := range d.NotUsed {
 		if i == maxNotUsed {
 			t.row("", "and more; --json lists up to %d", maxProblems)

@@ -269,6 +269,8 @@ type Options struct {
 	Evidence func() *Evidence
 	// FlowTable is as in Report; nil for none.
 	FlowTable func() *FlowTable
+	// Received is how many connections each other node has handed to this one for direct return; nil for none.
+	Received func() map[string]uint64
 	// APIServer is nil without one.
 	APIServer func() *APIServer
 	// Source and Addresses are as in Report; Addresses may be nil.
@@ -346,6 +348,9 @@ func (r *Reporter) Report() *Report {
 	}
 	failures := r.Engine.Failures()
 	r.Engine.Inspect(func(v engine.View) { out.readView(v, failures) })
+	if out.DirectReturn != nil && r.Received != nil {
+		out.DirectReturn.addReceived(r.Received())
+	}
 	out.readVerdicts(r.Verdicts())
 	return out
 }

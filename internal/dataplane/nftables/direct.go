@@ -38,6 +38,7 @@ type directState struct {
 	generation uint32
 	ingress    *mirror
 	families   map[model.Family]*directFamily
+	counted    tally
 	bound      int
 	clock      func() time.Time
 }
@@ -117,7 +118,7 @@ func (d *directState) removeDirect(ctx context.Context) error {
 		return err
 	}
 	d.reset()
-	d.known, d.absent = true, true
+	d.known, d.absent, d.counted = true, true, nil
 	return d.conn.rest()
 }
 
@@ -134,7 +135,8 @@ func (d *directState) follow(ctx context.Context, settings *dataplane.Direct, al
 	for _, f := range d.families {
 		f.create(b, f.sharedSets())
 		f.number(settings)
-		shared[f.mirror] = map[string]map[string]string{peers: d.peerKeys(), peerAddrs: d.peerAddrs(f), nodeIPs: d.nodeIPs(f)}
+		shared[f.mirror] = map[string]map[string]string{peers: d.peerKeys(), handedBy: d.peerKeys(),
+			peerAddrs: d.peerAddrs(f), nodeIPs: d.nodeIPs(f)}
 		dirty[f] = map[affinityID]struct{}{}
 		if all || !samePeers(before.Peers, settings.Peers) {
 			for id := range f.pools {

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/dataplane"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -337,35 +336,4 @@ func (d *directState) sampled(ctx context.Context, m *mirror, set string, elemen
 		return nil
 	})
 	return same, err
-}
-
-// Handed implements dataplane.DirectReturner. Rules that are written anew begin at zero.
-func (d *directState) Handed(ctx context.Context) (h dataplane.Handed, err error) {
-	if d.conn.Conn == nil {
-		return h, nil
-	}
-	sum := func(m *mirror, prefix string, of func(rules []uint64)) error {
-		chains, err := d.conn.Counters(ctx, m.Table)
-		for name, rules := range chains {
-			if strings.HasPrefix(name, prefix) && len(rules) > 0 {
-				of(rules)
-			}
-		}
-		return err
-	}
-	for _, m := range d.mirrors() {
-		prefix, of := "second-", func(rules []uint64) {
-			h.Late += rules[0]
-			for _, n := range rules[1:] {
-				h.Second += n
-			}
-		}
-		if m == d.ingress {
-			prefix, of = "pass-", func(rules []uint64) { h.On += rules[0] }
-		}
-		if err := sum(m, prefix, of); err != nil && !errors.Is(err, nft.ErrInterrupted) && !errors.Is(err, unix.ENOENT) {
-			return h, err
-		}
-	}
-	return h, nil
 }

@@ -41,6 +41,7 @@ const (
 const (
 	peers       = "peers"        // the other nodes, by their address on the link
 	peerAddrs   = "peer-ips"     // and their addresses
+	handedBy    = "handed-by"    // and how many connections each has handed to this one
 	nodeIPs     = "node-ips"     // addresses at which some node answers at node ports
 	second      = "second"       // frontends, to the chain for second chances
 	secondPorts = "second-ports" // and node ports
@@ -79,6 +80,7 @@ func (l *layout) sharedSets() []*nft.Set {
 	return []*nft.Set{
 		{Name: peers, Key: plain(nft.EtherSource)},
 		{Name: peerAddrs, Key: plain(nft.EtherSource), Data: plain(l.dest)},
+		{Name: handedBy, Key: plain(nft.EtherSource), Counter: true},
 		{Name: nodeIPs, Key: plain(l.dest)},
 		{Name: second, Key: frontend, Data: nft.VerdictType},
 		{Name: secondPorts, Key: port, Data: nft.VerdictType},
@@ -105,12 +107,16 @@ func (l *layout) poolSets(id affinityID) []*nft.Set {
 func slotsOf(id affinityID) string   { return slotsPrefix + id.hex() } // slots of nodes that get packets, and these
 func ownOf(id affinityID) string     { return "own-" + id.hex() }      // slots of this node
 func localOf(id affinityID) string   { return "local-" + id.hex() }    // endpoints here, and the chain to them
-func passOf(id affinityID) string    { return "pass-" + id.hex() }
+func passOf(id affinityID) string    { return passPrefix + id.hex() }
 func errorOf(id affinityID) string   { return "error-" + id.hex() }
-func secondOf(id affinityID) string  { return "second-" + id.hex() }
+func secondOf(id affinityID) string  { return secondPrefix + id.hex() }
 func receiveOf(id affinityID) string { return "receive-" + id.hex() }
 
-const slotsPrefix = "slots-"
+const (
+	slotsPrefix  = "slots-"
+	passPrefix   = "pass-"
+	secondPrefix = "second-"
+)
 
 // askedOf is the map of slots with the nodes that are asked for connections that are not known here.
 func askedOf(id affinityID, n int) string { return fmt.Sprintf("asked-%d-%s", n+1, id.hex()) }
@@ -288,7 +294,7 @@ func (r *poolRules) ingress() []directChain {
 func (r *poolRules) chains() []directChain {
 	slot := r.slot(r.source, nft.SourcePort)
 	toOwner := nft.Neighbour{Family: r.nf, Device: r.device, Map: slotsOf(r.id), Key: slot}
-	handed := anyPacket.In(peers, nft.Concat{nft.EtherSource})
+	handed := anyPacket.In(handedBy, nft.Concat{nft.EtherSource})
 	receive := []nft.Exprs{handed.Verdict(nft.Goto(localOf(r.id)))}
 	if r.mark == 0 {
 		receive = append(receive, anyPacket.In(ownOf(r.id), slot).Verdict(nft.Goto(localOf(r.id))))

@@ -41,7 +41,7 @@ type Options struct {
 	Sink      model.Sink
 	// Probed is called when a probe was answered, or not; nil for nobody.
 	Probed func(answered bool)
-	// Counted is called now and then with how many packets were handed on; nil for nobody.
+	// Counted is called now and then with what was handed on since; nil for nobody.
 	Counted func(dataplane.Handed)
 }
 
@@ -57,6 +57,7 @@ type Follower struct {
 	frontends map[plan.Key]*plan.Frontend
 	changed   map[plan.Key]struct{}
 	failure   error
+	received  map[string]uint64
 
 	// All below belongs to the goroutine of Run.
 	paths   map[netip.Addr]*path
@@ -149,6 +150,29 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
+// Received returns how many connections each of the other nodes has handed to this one.
+func (f *Follower) Received() map[string]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.received)
+}
+
+// count adds what was handed on since the last time. Nodes that are gone are forgotten.
+func (f *Follower) count(ctx context.Context) {
+	since, err := f.Dataplane.Handed(ctx)
+	if err != nil {
+		return // the next time
+	}
+	all := map[string]uint64{}
+	f.mu.Lock()
+	for name, n := range since.From {
+		all[name] = f.received[name] + n
+	}
+	f.received = all
+	f.mu.Unlock()
+	f.Counted(since)
+}
+
 // on reports whether direct return is switched on.
 func (f *Follower) on() bool {
 	f.mu.Lock()
@@ -174,6 +198,7 @@ func (f *Follower) step(ctx context.Context) time.Duration {
 			return period
 		}
 		f.applied, f.paths = nil, map[netip.Addr]*path{}
+		f.count(ctx) // nothing any more
 		f.done(changed, frontends)
 		return time.Hour
 	}
@@ -190,9 +215,7 @@ func (f *Follower) step(ctx context.Context) time.Duration {
 					f.mended = now.Add(dataplane.DirectDelay - mendPeriod)
 				}
 				f.done(changed, frontends)
-				if handed, err := f.Dataplane.Handed(ctx); err == nil {
-					f.Counted(handed)
-				}
+				f.count(ctx)
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
+
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -29,20 +32,51 @@ func (m *Metrics) DirectReturnProbed(answered bool) {
 	m.directProbes.WithLabelValues(result).Inc()
 }
 
-// DirectReturnCounter returns what takes the counters of the kernel, which begin at zero when rules are written
-// anew. It is for one goroutine.
+const (
+	// maxReceivedNodes is how many nodes have series of their own of the connections that they hand to this one: every
+	// node may hand some to every other one.
+	maxReceivedNodes = 50
+	otherNodes       = "_other_"
+	labelNode        = "node"
+)
+
+// DirectReturnCounter returns what takes what was handed on since the last call. It is for one goroutine.
 func (m *Metrics) DirectReturnCounter() func(dataplane.Handed) {
-	var last dataplane.Handed
-	return func(now dataplane.Handed) {
-		add := func(kind string, before, after uint64) {
-			if after < before {
-				before = 0
-			}
-			m.directPackets.WithLabelValues(kind).Add(float64(after - before))
+	own := map[string]struct{}{} // nodes with series of their own
+	return func(h dataplane.Handed) {
+		for kind, packets := range map[string]uint64{"first": h.On, "fragments": h.Late, "second-chance": h.Second} {
+			m.directPackets.WithLabelValues(kind).Add(float64(packets))
 		}
-		add("first", last.On, now.On)
-		add("fragments", last.Late, now.Late)
-		add("second-chance", last.Second, now.Second)
-		last = now
+		m.countReceived(h.From, own)
+	}
+}
+
+// countReceived counts connections by the node that they came from. The series of nodes that are gone end.
+func (m *Metrics) countReceived(from map[string]uint64, own map[string]struct{}) {
+	for node := range own {
+		if _, there := from[node]; !there {
+			delete(own, node)
+			m.directReceived.Delete(map[string]string{labelNode: node})
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(from)) {
+		connections := from[node]
+		if connections == 0 {
+			continue
+		}
+		if _, has := own[node]; has || len(own) < maxReceivedNodes {
+			own[node] = struct{}{}
+		} else {
+			node = otherNodes
+		}
+		m.directReceived.WithLabelValues(node).Add(float64(connections))
+	}
+}
+
+// setDirectFallbacks sets how many Services ask for direct return in vain, by why.
+func (m *Metrics) setDirectFallbacks(services map[string]int) {
+	m.directFallbacks.Reset()
+	for reason, n := range services {
+		m.directFallbacks.WithLabelValues(reason).Set(float64(n))
 	}
 }

@@ -46,10 +46,12 @@ type Metrics struct {
 	loopbackFailures, loopbackRejected, loopbackAccepted *metrics.CounterVec
 
 	// Our own.
-	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected, directNodes              *metrics.GaugeVec
-	flowTableDevices, flowTableConnections                                                                             *metrics.GaugeVec
-	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections, directProbes, directPackets *metrics.CounterVec
-	transactionElements, programming                                                                                   *metrics.HistogramVec
+	frontends, problems, invalid, refused, advisories, verdict, connected, draining, ejected *metrics.GaugeVec
+	directNodes, directFallbacks                                                             *metrics.GaugeVec
+	flowTableDevices, flowTableConnections                                                   *metrics.GaugeVec
+	commits, commitFailures, conntrackPasses, conntrackFailures, conntrackSeen, ejections    *metrics.CounterVec
+	directProbes, directPackets, directReceived                                              *metrics.CounterVec
+	transactionElements, programming                                                         *metrics.HistogramVec
 }
 
 // NewMetrics returns metrics of which those that a mode has are registered.
@@ -78,7 +80,8 @@ func (m *Metrics) ofEveryMode() []metrics.Registerable {
 		m.endpointChangesPending, m.endpointChanges, m.serviceChangesPending, m.serviceChanges,
 		m.noLocalEndpoints, m.healthz, m.livez, m.conntrackDuration, m.conntrackDeleted,
 		m.frontends, m.problems, m.invalid, m.refused, m.advisories, m.verdict, m.connected, m.commits, m.commitFailures, m.transactionElements, m.programming,
-		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections, m.directNodes, m.directProbes, m.directPackets,
+		m.conntrackPasses, m.conntrackFailures, m.conntrackSeen, m.draining, m.ejected, m.ejections,
+		m.directNodes, m.directFallbacks, m.directProbes, m.directPackets, m.directReceived,
 	}
 }
 
@@ -146,6 +149,8 @@ func (m *Metrics) defineOwn() {
 	m.directNodes = gauge("sluice_direct_return_nodes", "Other nodes, by whether packets are handed to them for direct return: only if their state is proven.", labelFamily, "state")
 	m.directProbes = counter("sluice_direct_return_probes_total", "Rounds of probes through other nodes, by whether they came back.", "result")
 	m.directPackets = counter("sluice_direct_return_packets_total", "Packets of clients that were handed to other nodes: as they came (first), put together from fragments, or to a node that may know their connection (second-chance).", "kind")
+	m.directReceived = counter("sluice_direct_return_received_connections_total", "Connections of clients outside that each other node has handed to this one; those of nodes beyond the first 50 together.", labelNode)
+	m.directFallbacks = gauge("sluice_direct_return_fallbacks", "Services that ask for direct return and are served the ordinary way, at least in part, by why.", "reason")
 	m.flowTableDevices = gauge("sluice_flow_table_devices", "Devices at which a flow table of the kernel forwards established connections; 0 if it is off, or not there.")
 	m.flowTableConnections = gauge("sluice_flow_table_connections", "Connections that flow tables forwarded when they were last counted.", labelFamily)
 	m.draining = gauge("sluice_draining_connections", "Connections of an earlier kube-proxy that are left to end.")

@@ -41,7 +41,8 @@ func everything(t *testing.T) *world {
 	w.committed(time.Second, engine.Commit{Kind: engine.Apply,
 		Change: &plan.Change{Settings: &plan.Settings{DirectReturn: &plan.DirectReturn{Nodes: []plan.DirectNode{far}}}}})
 	w.metrics.DirectReturnProbed(true)
-	w.metrics.DirectReturnCounter()(dataplane.Handed{On: 1})
+	w.metrics.DirectReturnCounter()(dataplane.Handed{From: map[string]uint64{"far": 1}})
+	w.desired.Problems[model.ServiceObject(web)] = []model.Problem{{Code: "direct-return-sctp"}}
 	w.updater.OnPass(conntrack.Pass{Duration: time.Second})
 	w.metrics.Answered("/healthz", 200)
 	w.metrics.Answered("/livez", 503)

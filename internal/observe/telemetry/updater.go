@@ -232,7 +232,11 @@ func (u *Updater) publishChanges(came engine.Events) {
 // scrape.
 func (u *Updater) Refresh() {
 	status, problems, invalid := u.Engine.Status(), 0, 0
-	u.Engine.Inspect(func(v engine.View) { problems, invalid = len(v.Desired.Problems), len(v.Desired.Invalid) })
+	var fallbacks map[string]int
+	u.Engine.Inspect(func(v engine.View) {
+		problems, invalid = len(v.Desired.Problems), len(v.Desired.Invalid)
+		fallbacks = v.Desired.DirectFallbacks()
+	})
 	var advisories map[Topic]int
 	if u.Advisories != nil {
 		advisories = u.Advisories()
@@ -249,6 +253,7 @@ func (u *Updater) Refresh() {
 		metric.WithLabelValues().Set(float64(invalid))
 	}
 	u.Metrics.setAdvisories(advisories)
+	u.Metrics.setDirectFallbacks(fallbacks)
 	if u.Connected != nil {
 		connected := 0.0
 		if u.Connected() {

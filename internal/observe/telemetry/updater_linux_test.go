@@ -112,17 +112,42 @@ func TestNodesOfDirectReturn(t *testing.T) {
 	w.want("sluice_direct_return_nodes")
 }
 
-// TestPacketsOfDirectReturn: what the kernel counts goes on where rules were written anew.
-func TestPacketsOfDirectReturn(t *testing.T) {
+// TestCountsOfDirectReturn: packets are counted by kind, and connections by the node that they came from. Nodes without
+// any have no series, nor have those that are gone, and of very many nodes the last ones share one.
+func TestCountsOfDirectReturn(t *testing.T) {
 	w := newWorld(t)
 	count := w.metrics.DirectReturnCounter()
-	count(dataplane.Handed{On: 10, Second: 2})
-	count(dataplane.Handed{On: 15, Second: 2, Late: 1})
-	count(dataplane.Handed{On: 3})
-	w.want("sluice_direct_return_packets_total", "first 18", "fragments 1", "second-chance 2")
+	count(dataplane.Handed{On: 10, Second: 2, From: map[string]uint64{"n2": 10, "n3": 5, "n4": 0}})
+	count(dataplane.Handed{On: 5, Late: 1, From: map[string]uint64{"n2": 5, "n3": 0, "n4": 0}})
+	w.want("sluice_direct_return_packets_total", "first 15", "fragments 1", "second-chance 2")
+	w.want("sluice_direct_return_received_connections_total", "n2 15", "n3 5")
+	count(dataplane.Handed{From: map[string]uint64{"n3": 1, "n4": 0}})
+	w.want("sluice_direct_return_received_connections_total", "n3 6")
+	many := map[string]uint64{}
+	for i := range maxReceivedNodes + 10 {
+		many[fmt.Sprintf("n%d", 100+i)] = 2
+	}
+	count(dataplane.Handed{From: many})
+	count(dataplane.Handed{From: many})
+	series := w.values("sluice_direct_return_received_connections_total")
+	if len(series) != maxReceivedNodes+1 || series[0] != "_other_ 40" || series[1] != "n100 4" {
+		t.Errorf("of very many nodes there is %q", series)
+	}
 	w.metrics.DirectReturnProbed(true)
 	w.metrics.DirectReturnProbed(false)
 	w.want("sluice_direct_return_probes_total", "answered 1", "lost 1")
+}
+
+// TestFallbacksOfDirectReturn: Services that ask for it in vain are counted by why, each once.
+func TestFallbacksOfDirectReturn(t *testing.T) {
+	w := newWorld(t)
+	w.want("sluice_direct_return_fallbacks")
+	of := func(code string) model.Problem { return model.Problem{Code: code} }
+	w.desired.Problems[model.ServiceObject(web)] = []model.Problem{of("direct-return-sctp"), of(""), of("direct-return-unknown-node"), of("direct-return-unknown-node")}
+	w.desired.Problems[model.ServiceObject(model.Name{Name: "other"})] = []model.Problem{of("direct-return-sctp")}
+	w.want("sluice_direct_return_fallbacks", "sctp 2", "unknown-node 1")
+	clear(w.desired.Problems)
+	w.want("sluice_direct_return_fallbacks")
 }
 
 func TestReconcileIsAFullSync(t *testing.T) {
