@@ -47,6 +47,9 @@ func (s *Session) Ask() (Answer, error) {
 	return a, nil
 }
 
+// SetTimeout sets how long to wait for answers, as Flow.Timeout does.
+func (s *Session) SetTimeout(timeout time.Duration) { s.conn.timeout = timeout }
+
 // Listen waits for an unsolicited line, and returns how that ended.
 func (s *Session) Listen() error {
 	_, err := s.conn.listen()

@@ -48,23 +48,22 @@ func parseMoved(_ *parser, rest string) (action, error) {
 		}
 	}
 	return does(func(ctx context.Context, r *runner) error {
-		if len(r.sessions[words[0]]) == 0 {
-			return fmt.Errorf("no connection is called %q", words[0])
-		}
-		for _, s := range r.sessions[words[0]] {
-			if err := r.eventually(ctx, func() error { return s.movedTo(hosts) }); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.eachSession(words[0], func(s *session) error {
+			return r.eventually(ctx, func() error { return s.movedTo(hosts) })
+		})
 	}), nil
 }
 
 // movedTo asks who answers now.
 func (s *session) movedTo(hosts []string) error {
+	mayBeNobody, timeout := slices.Contains(hosts, nobody), lab.DefaultTimeout
+	if mayBeNobody {
+		timeout = lab.ShortTimeout
+	}
+	s.SetTimeout(timeout)
 	a, err := s.Ask()
 	switch {
-	case err != nil && !slices.Contains(hosts, nobody):
+	case err != nil && !mayBeNobody:
 		return err
 	case err != nil:
 		a.By = nobody

@@ -17,15 +17,9 @@ func parseReset(_ *parser, rest string) (action, error) {
 		return nil, errors.New("want NAME or NAME when sending")
 	}
 	return does(func(ctx context.Context, r *runner) error {
-		if len(r.sessions[name]) == 0 {
-			return fmt.Errorf("no connection is called %q", name)
-		}
-		for _, s := range r.sessions[name] {
-			if err := r.eventually(ctx, func() error { return s.wasReset(how != "") }); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.eachSession(name, func(s *session) error {
+			return r.eventually(ctx, func() error { return s.wasReset(how != "") })
+		})
 	}), nil
 }
 

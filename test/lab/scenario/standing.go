@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"sluice/test/lab"
 )
@@ -59,24 +60,33 @@ func parseAlive(_ *parser, rest string) (action, error) {
 		return nil, errors.New("want NAME or NAME by HOST")
 	}
 	return does(func(_ context.Context, r *runner) error {
-		if len(r.sessions[words[0]]) == 0 {
-			return fmt.Errorf("no connection is called %q", words[0])
-		}
-		for _, s := range r.sessions[words[0]] {
+		return r.eachSession(words[0], func(s *session) error {
 			want := s.by
 			if len(words) == 3 {
 				want = words[2]
 			}
 			a, err := s.Ask()
-			if err != nil {
-				return err
+			if err == nil && a.By != want {
+				err = fmt.Errorf("%v: answered by %s, want %s", s.flow, a.By, want)
 			}
-			if a.By != want {
-				return fmt.Errorf("%v: answered by %s, want %s", s.flow, a.By, want)
-			}
-		}
-		return nil
+			return err
+		})
 	}), nil
+}
+
+// eachSession does something with all connections of a name at once: some wait for an answer that never comes.
+func (r *runner) eachSession(name string, do func(*session) error) error {
+	sessions := r.sessions[name]
+	if len(sessions) == 0 {
+		return fmt.Errorf("no connection is called %q", name)
+	}
+	errs := make([]error, len(sessions))
+	var all sync.WaitGroup
+	for i, s := range sessions {
+		all.Go(func() { errs[i] = do(s) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 func parseTraffic(p *parser, rest string) (action, error) {
