@@ -135,7 +135,7 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 	}
 	guests := []guest{
 		{"netfilter", oldest, guestTime, []Program{
-			runScenarios("testdata", "nftables,iptables-nft,iptables-legacy,userspace"),
+			runScenarios("testdata", testkit.Extent("", "nftables,iptables-nft", "nftables,iptables-nft,iptables-legacy,userspace")),
 			runSuite("nftables"),
 		}},
 		{"ipvs", newest, guestTime, []Program{

@@ -148,7 +148,7 @@ func (e *expectation) tries(few bool) int {
 	case e.evenly && few:
 		return 40 * len(e.by)
 	case e.evenly:
-		return testkit.Extent(100, 150, 300) * len(e.by)
+		return testkit.Extent(100, 100, 300) * len(e.by)
 	case e.inTurn && few:
 		return 2 * e.allShares()
 	case e.inTurn:
@@ -156,9 +156,9 @@ func (e *expectation) tries(few bool) int {
 	case few:
 		return 6 * max(len(e.by), 1)
 	case e.sticky:
-		return testkit.Extent(12, 20, 30)
+		return testkit.Extent(12, 12, 30)
 	}
-	n := testkit.Extent(4, 6, 10)
+	n := testkit.Extent(4, 4, 10)
 	return 2*n*max(len(e.by), 1) + n
 }
 
