@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/testkit"
 	"sluice/test/lab"
 	"sluice/test/lab/scenario"
 )
@@ -74,6 +75,14 @@ func launch(t *testing.T, l *lab.Lab, o lab.ProxyOptions) *lab.Proxy {
 
 var sample = flag.Int("sample", 1, "try only one in so many flows of each line of a scenario, and those less often")
 
+// sampleFor samples the flows of other modes than the preferred one: what they are led to is the same.
+func sampleFor(mode string, s *scenario.Script) int {
+	if mode == scenario.ModeNames()[0] || s.Judges() {
+		return *sample
+	}
+	return max(*sample, testkit.Extent(2, 2, 1))
+}
+
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	scripts, err := scenario.LoadAll("testdata")
@@ -102,7 +111,7 @@ func TestScenarios(t *testing.T) {
 			for _, s := range scripts {
 				t.Run(s.Name, func(t *testing.T) {
 					t.Parallel()
-					o := scenario.Options{Mode: mode, Digest: lab.Digest, Sample: *sample, Logf: t.Logf}
+					o := scenario.Options{Mode: mode, Digest: lab.Digest, Sample: sampleFor(mode, s), Logf: t.Logf}
 					if err := s.Run(t.Context(), o); err != nil {
 						t.Errorf("%s\n%v", s.Title, err)
 					}

@@ -25,11 +25,13 @@ func (r *runner) openUnanswered(name string, f flows) error {
 			return err
 		}
 		r.sessions[name] = append(r.sessions[name], &session{Session: s, flow: flow})
-		if a, err := s.Ask(); err == nil {
-			return fmt.Errorf("%v: answered by %s, want nobody", flow, a.By)
-		}
 	}
-	return nil
+	return r.eachSession(name, func(s *session) error {
+		if a, err := s.Ask(); err == nil {
+			return fmt.Errorf("%v: answered by %s, want nobody", s.flow, a.By)
+		}
+		return nil
+	})
 }
 
 // nobody stands for no host at all.

@@ -44,6 +44,17 @@ func parseVerdict(_ *parser, rest string) (action, error) {
 	return j, nil
 }
 
+// Judges reports whether the script asks what became of its connections: all of them count for that.
+func (s *Script) Judges() bool {
+	return slices.ContainsFunc(s.steps, func(st step) bool {
+		switch st.action.(type) {
+		case judgement, *explanation:
+			return true
+		}
+		return false
+	})
+}
+
 func (j judgement) run(ctx context.Context, r *runner) error {
 	r.remember(j)
 	// Failures count for 10 s among attempts that succeed, and attempts are seen by a look.
