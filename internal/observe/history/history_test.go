@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sluice/internal/dataplane"
@@ -81,10 +83,20 @@ func texts(events []Event) (out []string) {
 	return out
 }
 
+// advancing is a clock that is later at each look. That of Windows stands still for up to 16 ms.
+type advancing struct {
+	clock.RealClock
+	looks *atomic.Int64
+}
+
+func (a advancing) Now() time.Time {
+	return a.RealClock.Now().Add(time.Duration(a.looks.Add(1)) * time.Microsecond)
+}
+
 func newHistory(t *testing.T) (*History, *enginetest.Engine) {
 	var e *enginetest.Engine
 	h := New(Options{Inspect: func(read func(engine.View)) { e.Inspect(read) }})
-	e = enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14}, h)
+	e = enginetest.NewAt(t, advancing{looks: new(atomic.Int64)}, plan.Config{NodeName: "node1", MasqueradeBit: 14}, h)
 	e.Start()
 	return h, e
 }

@@ -17,7 +17,8 @@ type listing struct {
 	entries []entry // by name
 	watch   filewatch.Set
 	// dirs are the directories that were read, each with the beginning of the
-	// names of its files; with links, there can be several.
+	// names of its files; with links, there can be several. Where directories cannot be told
+	// apart there are none.
 	dirs map[inode][]string
 }
 
@@ -70,7 +71,9 @@ func (l *listing) dir(dir, prefix string, above []fs.FileInfo) error {
 	case slices.ContainsFunc(above, func(i fs.FileInfo) bool { return os.SameFile(i, self) }):
 		return nil
 	}
-	l.dirs[fileIDOf(self).inode] = append(l.dirs[fileIDOf(self).inode], prefix)
+	if id := fileIDOf(self).inode; id != (inode{}) { // otherwise all would be the same one
+		l.dirs[id] = append(l.dirs[id], prefix)
+	}
 	above = append(above, self)
 	for _, child := range children {
 		if strings.HasPrefix(child.Name(), ".") {

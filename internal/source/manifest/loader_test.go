@@ -20,7 +20,9 @@ func writeDir(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := 0; i < len(files); i += 2 {
-		must(t, os.WriteFile(filepath.Join(dir, files[i]), []byte(files[i+1]), 0o644))
+		path := filepath.Join(dir, files[i])
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(files[i+1]), 0o644))
 	}
 	return dir
 }

@@ -240,6 +240,22 @@ func TestOnlyChangedPathsAreRead(t *testing.T) {
 	}
 }
 
+// A file that goes takes none of that name in another directory along.
+func TestFilesOfOneName(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(writeDir(t, "one/a.yaml", svc("a", "10.96.0.1"), "two/a.yaml", svc("b", "10.96.0.2")))
+	must(t, err)
+	s, watcher := New(Options{Path: dir}), &filewatch.Watcher{}
+	_, err = s.load(watcher, nil)
+	must(t, err)
+	gone := filepath.Join(dir, "one", "a.yaml")
+	must(t, os.Remove(gone))
+	content, err := s.load(watcher, []string{gone})
+	must(t, err)
+	if content.Files != 1 || len(content.Events) != 1 {
+		t.Errorf("%d files are left, and the events are %v", content.Files, content.Events)
+	}
+}
+
 func TestSingleFileIsFollowed(t *testing.T) {
 	f := newFixture(t, "services")
 	f.write("services", svc("a", "10.96.0.1"))
