@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -354,7 +353,7 @@ func (l *lab) testsPackages(t *testing.T) {
 	l.For(t).Build(dir, arguments...)
 	for _, p := range packages {
 		program := filepath.Join(l.Path(dir), filepath.Base(p)+".test.exe")
-		if text, err := l.For(t).Try(nil, "wine", program, "-test.short", "-test.skip="+cmp.Or(linuxOnly[p], "^$")); err != nil || !strings.Contains(text, "PASS") {
+		if text, err := l.For(t).Try(nil, "wine", program, "-test.short"); err != nil || !strings.Contains(text, "PASS") {
 			t.Errorf("%s: %v\n%s", p, err, text)
 		}
 	}
@@ -362,11 +361,5 @@ func (l *lab) testsPackages(t *testing.T) {
 
 // pure are the packages whose tests need nothing that only Linux has.
 const pure = `base/backoff base/filewatch base/inet base/notify base/prefetch base/printable base/spelling base/yamlsyntax
-	model plan engine source source/manifest kernel/hns dataplane/kernelspace oracle
+	model plan engine source kernel/hns dataplane/kernelspace oracle
 	answer/diff answer/explain answer/listing answer/output answer/services answer/status observe/history observe/verdict`
-
-// linuxOnly are tests in these packages of what wine has not, such as links, or Windows, such as pipes among files
-// and files that are recognised under other names.
-var linuxOnly = map[string]string{
-	"source/manifest": "CannotBeRead|Link|ConfigMapVolume|OnlyChangedPaths|DirectoryIsFollowed|ChangesAreNoticed",
-}
