@@ -232,6 +232,7 @@ func (l *windowsLab) testDifferences(t *testing.T) {
 		}
 		if networkType == hns.L2Bridge {
 			c.sameInSteps()
+			c.sound()
 		}
 		ours, theirs := c.metricNames(c.ours), c.metricNames(c.theirs)
 		t.Logf("upstream's metrics: %q", theirs)
@@ -347,6 +348,7 @@ func (l *windowsLab) testFailures(t *testing.T) {
 			c.Logf("%s: upstream's did not try again until it started anew", step.what)
 		}
 	}
+	c.sound()
 }
 
 // failures are the metrics of a kind of failure, with their labels. What follows from one may be counted, too:
