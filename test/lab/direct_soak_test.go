@@ -3,10 +3,15 @@
 package lab_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"sluice/internal/kernel/nft"
+	"sluice/internal/plan"
 	"sluice/internal/testkit"
 	"sluice/test/lab"
 )
@@ -16,11 +21,8 @@ import (
 // answers them, and no others do. The node that clients ask can be another one at any time.
 func TestDirectReturnSoak(t *testing.T) {
 	t.Parallel()
-	testkit.OnlyFull(t, "nodes have a second and a half to learn of each change, which is too little on a busy machine")
-	const (
-		tcp, udp, changes = 400, 200, 30
-		pause             = 1500 * time.Millisecond
-	)
+	testkit.OnlyFull(t, "hundreds of connections talk through thirty changes")
+	const tcp, udp, changes = 400, 200, 30
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -30,7 +32,7 @@ func TestDirectReturnSoak(t *testing.T) {
 	q.awaitDirect()
 	stop := q.talk(tcp, udp)
 	for i := range changes {
-		said := func(what, node string) { t.Logf("%s %d: %s %s", time.Now().Format(time.TimeOnly), i, what, node) }
+		said := func(what, node string) { t.Logf("%s %d: %s %s", time.Now().Format(time.StampMilli), i, what, node) }
 		switch n := lab.Nodes[random.IntN(len(lab.Nodes))]; {
 		case i%3 == 2: // a new process on a node
 			if err := q.proxies[n].Kill(); err != nil {
@@ -54,21 +56,92 @@ func TestDirectReturnSoak(t *testing.T) {
 		}
 		for _, at := range order {
 			q.update(lab.Nodes[at], directManifests(directAnnotation, states))
-			time.Sleep(time.Duration(random.Int64N(int64(min(pause/2, 300*time.Millisecond)))))
+			time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
 		}
-		time.Sleep(pause)
+		q.awaitSettled(states)
 	}
-	if err := q.l.EnterThrough("n3"); err != nil {
-		t.Fatal(err)
+	for _, entry := range []string{"n3", "n1"} {
+		if err := q.l.EnterThrough(entry); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
 	}
-	time.Sleep(pause)
-	if err := q.l.EnterThrough("n1"); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(pause)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// awaitSettled waits until the tables of all nodes are those of the endpoints.
+func (q *quartet) awaitSettled(states map[string]endpointState) {
+	q.t.Helper()
+	want := slotsByAddress(q, states)
+	for _, n := range lab.Nodes {
+		testkit.Eventually(q.t, func() error { return q.settled(n, want) })
+	}
+}
+
+// slotsByAddress is how many slots each node has, by its address.
+func slotsByAddress(q *quartet, states map[string]endpointState) map[netip.Addr]int {
+	shares := map[endpointState]uint32{isReady: 100, isLight: 20}
+	d := &plan.Direct{}
+	for _, n := range lab.Nodes {
+		if share := shares[states[n]]; share > 0 {
+			d.Nodes = append(d.Nodes, plan.NodeShare{Name: n, Share: share})
+		}
+	}
+	out := map[netip.Addr]int{}
+	for _, at := range d.Slots() {
+		for _, addr := range q.host(d.Nodes[at].Name).Addrs {
+			out[addr]++
+		}
+	}
+	return out
+}
+
+// settled reports whether the tables of a node have so many slots for each.
+func (q *quartet) settled(node string, want map[netip.Addr]int) error {
+	var conn *nft.Conn
+	err := q.host(node).Do(func() (err error) { conn, err = nft.Dial(0, nft.SendBuffer); return err })
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for f, own := range q.host(node).Addrs {
+		table := nft.Table{Family: []nft.Family{nft.IP, nft.IP6}[f], Name: "sluice-direct"}
+		sets, err := conn.Sets(q.t.Context(), table)
+		if err != nil {
+			return err
+		}
+		for _, s := range sets {
+			got := map[netip.Addr]int{}
+			err := conn.Elements(q.t.Context(), table, s.Name, func(e *nft.Element) error {
+				addr, isNode := netip.AddrFromSlice(e.Data)
+				if !isNode {
+					addr = own
+				}
+				got[addr]++
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if err := sameSlots(node, s.Name, own, got, want); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameSlots compares a set of the slots of other nodes, or of the node's own.
+func sameSlots(node, set string, own netip.Addr, got, want map[netip.Addr]int) error {
+	for addr, n := range want {
+		ofSet := strings.HasPrefix(set, "own-") && addr == own || strings.HasPrefix(set, "slots-") && addr != own
+		if ofSet && addr.Is4() == own.Is4() && got[addr] != n {
+			return fmt.Errorf("%s has %d slots for %s in %s, not %d", node, got[addr], addr, set, n)
+		}
+	}
+	return nil
 }
 
 func howManyReady(states map[string]endpointState) (n int) {

@@ -505,7 +505,16 @@ var errChanged = errors.New("another one answered, or none")
 // still knows.
 func (q *quartet) forgetConnections() {
 	for _, n := range lab.Nodes {
-		q.run(n, "conntrack -D -f ipv4 -s "+directClient[0].String()+" >&2; conntrack -D -f ipv6 -s "+directClient[1].String()+" >&2; true")
+		for i, family := range []string{"ipv4", "ipv6"} {
+			of := fmt.Sprintf("-f %s -s %s", family, directClient[i])
+			testkit.Eventually(q.t, func() error { // it gives up at an entry that goes by itself meanwhile
+				q.run(n, "conntrack -D "+of+" >&2; true")
+				if left := q.run(n, "conntrack -L "+of+" 2>/dev/null; true"); left != "" {
+					return fmt.Errorf("%s still knows %s", n, left)
+				}
+				return nil
+			})
+		}
 	}
 }
 
@@ -534,7 +543,7 @@ func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
 		all = append(all, &talker{session: s, by: a.By, done: make(chan struct{})})
 	}
 	for _, one := range all {
-		go one.talk(ctx)
+		go q.listen(ctx, one)
 	}
 	return func(died ...string) error {
 		cancel()
@@ -556,12 +565,26 @@ func (q *quartet) talk(tcp, udp int) (stop func(died ...string) error) {
 	}
 }
 
-func (o *talker) talk(ctx context.Context) {
+// listen has a connection talk, and logs which nodes know it if it breaks.
+func (q *quartet) listen(ctx context.Context, o *talker) {
 	defer close(o.done)
+	o.talk(ctx)
+	if o.err == nil {
+		return
+	}
+	client := o.session.Client()
+	for _, n := range lab.Nodes {
+		known, _ := q.host(n).Run(q.t.Context(), lab.Command{Args: []string{"conntrack", "-L", "-f", map[bool]string{true: "ipv4", false: "ipv6"}[client.Addr().Is4()],
+			"-p", string(o.session.Flow().Protocol), "--orig-port-src", fmt.Sprint(client.Port())}})
+		q.t.Logf("%v of %s on %s: %v\n%s", o.session.Flow(), client, n, o.err, known)
+	}
+}
+
+func (o *talker) talk(ctx context.Context) {
 	for ctx.Err() == nil {
 		a, err := o.session.Ask()
 		if err != nil || a.By != o.by {
-			o.err = fmt.Errorf("%s, then %q at %s: %w", o.by, a.By, time.Now().Format(time.TimeOnly), errors.Join(err, errChanged))
+			o.err = fmt.Errorf("%s, then %q at %s: %w", o.by, a.By, time.Now().Format(time.StampMilli), errors.Join(err, errChanged))
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,9 @@ func (s *Session) Close() error {
 	}
 	return s.conn.Close()
 }
+
+// Client returns the address and port that it comes from.
+func (s *Session) Client() netip.AddrPort { return s.conn.local }
 
 // Flow returns what was opened.
 func (s *Session) Flow() Flow { return s.flow }
