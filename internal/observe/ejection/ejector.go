@@ -82,6 +82,12 @@ func New(o Options) *Ejector {
 	if o.Dial == nil {
 		o.Dial = dial
 	}
+	if o.Ejected == nil {
+		o.Ejected = func(model.Name, *model.Ejection) {}
+	}
+	if o.Count == nil {
+		o.Count = func(int) {}
+	}
 	return &Ejector{
 		Options: o, unwatched: true, judge: newJudge(), frontends: map[plan.Key]*plan.Frontend{},
 		sent:    map[model.Name][]model.Ejection{},

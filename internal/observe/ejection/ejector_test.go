@@ -148,8 +148,7 @@ func inStreet(t *testing.T, endpoints int, test func(*Ejector, *street, *updates
 		for n := range endpoints {
 			f.Route.Endpoints = append(f.Route.Endpoints, plan.Endpoint{AddrPort: endpoint(n).AddrPort})
 		}
-		e := New(Options{Logger: logr.Discard(), Witness: s, Sink: u, Dial: s.dial,
-			Count: func(int) {}, Ejected: func(model.Name, *model.Ejection) {}})
+		e := New(Options{Logger: logr.Discard(), Witness: s, Sink: u, Dial: s.dial})
 		e.Committed(&engine.Commit{Change: &plan.Change{Set: []*plan.Frontend{f}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
