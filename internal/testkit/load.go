@@ -13,7 +13,8 @@ import (
 const maxSlowdown = 12
 
 // Scaled returns a timeout for a machine as busy as this one is now: it grows with the number
-// of threads that want each processor.
+// of threads that want each processor, and with the time that a virtual machine's processors are
+// away, because its host has others to serve.
 func Scaled(timeout time.Duration) time.Duration {
 	return time.Duration(float64(timeout) * slowdown(load()))
 }
@@ -28,8 +29,9 @@ const loadAge = 200 * time.Millisecond
 
 var lastLoad struct {
 	sync.Mutex
-	at   time.Time
-	load float64
+	at    time.Time
+	load  float64
+	theft theft
 }
 
 // load returns that of the machine.
@@ -37,7 +39,8 @@ func load() float64 {
 	lastLoad.Lock()
 	defer lastLoad.Unlock()
 	if now := time.Now(); now.Sub(lastLoad.at) >= loadAge {
-		lastLoad.at, lastLoad.load = now, readLoad()
+		lastLoad.theft.look()
+		lastLoad.at, lastLoad.load = now, max(readLoad(), float64(runtime.NumCPU()))*lastLoad.theft.slowdown
 	}
 	return lastLoad.load
 }
@@ -55,6 +58,46 @@ func readLoad() float64 {
 		return 0
 	}
 	return max(minute, float64(now))
+}
+
+// theft is what a host takes from the processors of its guest.
+type theft struct {
+	used, stolen uint64 // at the last look, in ticks of a hundredth of a second
+	slowdown     float64
+}
+
+// theftTicks are enough to say what share of them was stolen.
+const theftTicks = 20
+
+// look updates by how much the host slows this machine down. What was seen before fades within seconds, because
+// processors are away in bursts.
+func (t *theft) look() {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.slowdown = 1
+		return
+	}
+	t.take(string(text))
+}
+
+func (t *theft) take(stat string) {
+	var user, nice, system, idle, iowait, irq, softirq, stolen uint64
+	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &stolen); err != nil {
+		t.slowdown = 1
+		return
+	}
+	used := user + nice + system + irq + softirq
+	first := t.slowdown == 0
+	got, lost := used-t.used, stolen-t.stolen
+	if got+lost < theftTicks && !first {
+		return
+	}
+	t.used, t.stolen = used, stolen
+	if first { // since the machine started, which says nothing
+		t.slowdown = 1
+		return
+	}
+	t.slowdown = max(float64(got+lost)/float64(max(got, 1)), t.slowdown*15/16, 1)
 }
 
 // Deadline is when a timeout that begins now ends, Scaled.

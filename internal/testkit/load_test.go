@@ -30,6 +30,30 @@ func TestTimeoutsGrowWithTheLoad(t *testing.T) {
 	}
 }
 
+// TestTimeoutsGrowWithTheft reads what /proc/stat says of a guest: ticks in user, nice, system, idle, iowait,
+// irq, softirq, steal.
+func TestTimeoutsGrowWithTheft(t *testing.T) {
+	var have theft
+	for _, tt := range []struct {
+		name, stat string
+		want       float64
+	}{
+		{"a past of which nothing is known", "cpu  100 100 100 5000 10 100 100 4000 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n", 1},
+		{"nothing stolen", "cpu  200 100 100 6000 20 100 100 4000 0 0\n", 1},
+		{"three quarters stolen", "cpu  210 110 110 6000 20 110 110 4150 0 0\n", 4},
+		{"too little to tell", "cpu  215 110 110 6000 20 110 110 4150 0 0\n", 4},
+		{"less", "cpu  330 110 110 6000 20 110 110 4150 0 0\n", 3.75},
+		{"all stolen", "cpu  330 110 110 6000 20 110 110 4350 0 0\n", 200},
+	} {
+		if have.take(tt.stat); have.slowdown != tt.want {
+			t.Errorf("%s: %v times longer, want %v", tt.name, have.slowdown, tt.want)
+		}
+	}
+	if have.take("nonsense"); have.slowdown != 1 {
+		t.Errorf("nonsense: %v times longer", have.slowdown)
+	}
+}
+
 func TestContextEnds(t *testing.T) {
 	ctx, cancel := WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
