@@ -51,14 +51,14 @@ func startWithoutProxy(t testing.TB) *site {
 	t.Helper()
 	s := &site{TB: t, lab: lab.Start(t)}
 	var err error
-	s.server, err = apiserver.Start(t.Context(), apiserver.Options{
+	s.server, err = servers.Take(t.Context(), apiserver.Options{
 		ServiceCIDRs: lab.ServiceCIDRs[:],
 		Advertise:    s.host(controlPlane).Addrs[0],
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.closeLater(s.server.Close)
+	s.closeLater(func() error { return servers.Give(context.WithoutCancel(t.Context()), s.server) })
 	s.client = s.server.Admin()
 	s.tunnel = s.dig("node1", s.server.Addr())
 	s.createNode("node1", lab.Node1PodCIDRs[:]...)
@@ -176,8 +176,18 @@ var binary = sync.OnceValues(func() (string, error) {
 // buildDir is shared by all tests.
 var buildDir string
 
+// servers are those that no test uses at the moment.
+var servers apiserver.Pool
+
 func TestMain(m *testing.M) {
-	os.Exit(inBuildDir(m.Run))
+	os.Exit(inBuildDir(func() int {
+		code := m.Run()
+		if err := servers.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return code
+	}))
 }
 
 func inBuildDir(tests func() int) int {

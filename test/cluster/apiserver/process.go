@@ -30,6 +30,8 @@ func start(name, path, log string, args []string) (*process, error) {
 	}
 	p := &process{name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = output, output
+	// It does not live long enough for its garbage to matter.
+	p.cmd.Env = append(os.Environ(), "GOGC=400")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go p.attend(output, started)

@@ -39,6 +39,7 @@ type Options struct {
 
 // Server is a running etcd with a kube-apiserver.
 type Server struct {
+	asked     Options // as they were given
 	options   Options
 	dir       string
 	authority *authority
@@ -47,12 +48,16 @@ type Server struct {
 
 	etcd, api *process
 	admin     *kubernetes.Clientset
+
+	first     map[string][]byte // what the store held after the start
+	disturbed bool              // it has been stopped since, or has lost its history
 }
 
 // Start starts a server and waits until it is ready. The caller must Close it. It
 // is hardened like some clusters: users have only the permissions of their own
 // roles.
 func Start(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{asked: o}
 	if o.Binaries == (Binaries{}) {
 		built, err := Build(ctx, func(string) {})
 		if err != nil {
@@ -60,8 +65,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		}
 		o.Binaries = built
 	}
-	s := &Server{options: o}
-	for _, step := range []func(context.Context) error{s.prepare, s.startStore, s.Restart, s.denyDiscovery} {
+	s.options = o
+	for _, step := range []func(context.Context) error{s.prepare, s.startStore, s.Restart, s.denyDiscovery, s.remember} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("start server: %w", err), s.Close())
 		}
@@ -81,10 +86,16 @@ func (s *Server) Close() error {
 }
 
 // Kill kills the API server, as kill -9 or a power failure do.
-func (s *Server) Kill() error { return s.api.kill() }
+func (s *Server) Kill() error {
+	s.disturbed = true
+	return s.api.kill()
+}
 
 // Stop asks the API server to exit, and waits for that.
-func (s *Server) Stop() error { return s.api.stop() }
+func (s *Server) Stop() error {
+	s.disturbed = true
+	return s.api.stop()
+}
 
 // Restart starts the stopped API server on its old port and waits until it is
 // ready.

@@ -46,13 +46,68 @@ func TestServer(t *testing.T) {
 		{"the API server is a service itself", testOwnService},
 		{"kube-proxy may do its work and nothing else", testProxyRights},
 		{"watches see changes", testWatch},
+		{"the next user finds it as new", testReuse},
 		{"objects survive a kill", func(t *testing.T, s *Server) { testRestart(t, s, s.Kill) }},
 		{"objects survive a stop", func(t *testing.T, s *Server) { testRestart(t, s, s.Stop) }},
 		{"old watches are gone after compaction", testCompaction},
 		{"kube-proxy gets no more rights by a restart", testProxyRights},
+		{"nobody uses it after that", testNoReuse},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
+	}
+}
+
+// testReuse changes objects of all sorts, and finds nothing of it later.
+func testReuse(t *testing.T, s *Server) {
+	var pool Pool
+	addressed := func() *corev1.Service {
+		in := service("reused", corev1.ServiceTypeNodePort)
+		in.Spec.ClusterIP, in.Spec.Ports[0].NodePort = "10.96.7.7", 30777
+		return in
+	}
+	create(t, s, addressed())
+	if _, err := s.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "reused"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const role = "system:node-proxier"
+	if err := s.admin.RbacV1().ClusterRoles().Delete(t.Context(), role, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Give(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if other := pool.find(Options{Advertise: s.asked.Advertise}); other != nil {
+		t.Error("it is handed to somebody who wants another one")
+	}
+	again, err := pool.Take(t.Context(), s.asked)
+	if err != nil || again != s {
+		t.Fatalf("another server is started: %v", err)
+	}
+	for what, get := range map[string]func() error{
+		"Service": func() error {
+			_, err := s.admin.CoreV1().Services("default").Get(t.Context(), "reused", metav1.GetOptions{})
+			return err
+		},
+		"Node": func() error {
+			_, err := s.admin.CoreV1().Nodes().Get(t.Context(), "reused", metav1.GetOptions{})
+			return err
+		},
+	} {
+		if err := get(); !apierrors.IsNotFound(err) {
+			t.Errorf("the %s of before is still there: %v", what, err)
+		}
+	}
+	if _, err := s.admin.RbacV1().ClusterRoles().Get(t.Context(), role, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	create(t, s, addressed()) // both are free
+}
+
+func testNoReuse(t *testing.T, s *Server) {
+	var pool Pool
+	if err := pool.Give(t.Context(), s); err != nil || pool.find(s.asked) != nil {
+		t.Errorf("a server that was killed is used again (%v)", err)
 	}
 }
 

@@ -58,6 +58,7 @@ func (s *Server) startStore(ctx context.Context) error {
 // old resource version. A running API server still has its own cache of recent
 // changes.
 func (s *Server) Compact(ctx context.Context) error {
+	s.disturbed = true
 	revision, err := s.revision(ctx)
 	if err != nil {
 		return err
