@@ -298,7 +298,7 @@ func TestBlindWitness(t *testing.T) {
 		s.mu.Lock()
 		s.err, s.watches = errors.New("no such table"), 0
 		s.mu.Unlock()
-		time.Sleep(firstPause + time.Second)
+		time.Sleep(3*firstPause + 4*time.Second) // two pauses, and a probe after each
 		u.mu.Lock()
 		if list := u.ejected[shop]; len(list) != 1 || !list[0].OnTrial {
 			t.Errorf("ejected are %+v", list)

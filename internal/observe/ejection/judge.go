@@ -57,9 +57,9 @@ type record struct {
 	tried    time.Time // when a client first tried it in a trial; zero before
 	told     bool      // that it is left out, since it last answered
 	answered time.Time // when it last answered the node
-	// unanswered says that the node got no answer, after which clients have to try, and refused that a reset
-	// has ended the last pause, after which they did not.
-	unanswered, refused bool
+	// unanswered says that the node got no answer, after which clients have to try, and spared that they did
+	// not after the last pause.
+	unanswered, spared bool
 }
 
 // Outcome is what a probe of the node found.
@@ -332,19 +332,19 @@ func (j *judge) extend(r *record, now time.Time) {
 }
 
 // probed takes over what the node found when it connected to an endpoint itself. An answer is one, whoever
-// is refused. Anything else may be a policy about the node, and acquits nobody: clients have to try, after
-// every second reset.
+// is refused. Anything else may be a policy about the node, and acquits nobody: clients have to try, but only
+// every second time, because it is likely that they get no answer either. Silence over UDP says nothing.
 func (j *judge) probed(at dataplane.Target, found Outcome, now time.Time) {
 	r := j.records[at]
 	switch {
 	case r == nil || r.phase != suspected && r.phase != asked:
 	case found == Answered:
-		r.phase, r.since, r.answered, r.told, r.refused = trusted, now, now, false, false
-	case r.phase == asked && found == Refused && !r.refused:
-		r.refused = true
+		r.phase, r.since, r.answered, r.told, r.spared = trusted, now, now, false, false
+	case r.phase == asked && !r.spared && (found == Refused || at.Protocol != model.UDP):
+		r.spared = true
 		j.extend(r, now)
 	default:
-		r.unanswered, r.refused = true, false
+		r.unanswered, r.spared = true, false
 	}
 }
 

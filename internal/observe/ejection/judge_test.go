@@ -201,7 +201,7 @@ func TestPausesGrow(t *testing.T) {
 			t.Fatalf("%d probes after pause %d", c.probes, i)
 		}
 		if i%2 == 0 {
-			c.probe(Refused) // nobody needs to try
+			c.probe(Silent) // nobody needs to try
 			continue
 		}
 		if e = c.probe(Silent).after(0).ejected(); len(e) != 1 || !e[0].OnTrial {
@@ -289,15 +289,17 @@ func TestAnswerToTheNodeAcquits(t *testing.T) {
 
 func TestFirstAnswerEndsIt(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		end  func(c *trialCourt)
+		name  string
+		after int // pauses
+		end   func(c *trialCourt)
 	}{
-		{"of a client on trial", func(c *trialCourt) {
-			c.probe(Silent).after(0).after(10 * time.Millisecond).answer().after(10 * time.Millisecond)
+		{"of a client on trial", 2, func(c *trialCourt) {
+			c.probe(Silent).after(2 * firstPause).probe(Silent).after(0).after(10 * time.Millisecond).answer().after(10 * time.Millisecond)
 		}},
-		{"of the probe", func(c *trialCourt) { c.probe(Answered) }},
-		{"to a client who comes late", func(c *trialCourt) {
-			c.probe(Silent).after(0).after(time.Minute).tries().after(10 * time.Millisecond).answer().after(trialTime)
+		{"of the probe", 1, func(c *trialCourt) { c.probe(Answered) }},
+		{"of the second probe", 2, func(c *trialCourt) { c.probe(Silent).after(2 * firstPause).probe(Answered) }},
+		{"to a client who comes late", 2, func(c *trialCourt) {
+			c.probe(Silent).after(2 * firstPause).probe(Silent).after(0).after(time.Minute).tries().after(10 * time.Millisecond).answer().after(trialTime)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -311,14 +313,18 @@ func TestFirstAnswerEndsIt(t *testing.T) {
 				t.Error("it is not remembered")
 			}
 			c.silent("10.244.1.8", 1).silent("10.244.1.9", 1).after(0)
-			if e := c.ejected(); len(e) != 1 || e[0].Until.Sub(c.now) != 2*firstPause {
+			if e := c.ejected(); len(e) != 1 || e[0].Until.Sub(c.now) != firstPause<<tt.after {
 				t.Errorf("a relapse is %+v", e)
 			}
 		})
 	}
 	t.Run("refused on trial", func(t *testing.T) {
 		c := &trialCourt{judge: newJudge(), now: start}
-		c.silent("10.244.1.8", 1).silent("10.244.1.9", 1).after(0).after(firstPause).probe(Silent).after(0).after(time.Millisecond)
+		c.silent("10.244.1.8", 1).silent("10.244.1.9", 1).after(0)
+		c.after(firstPause).probe(Silent).after(2 * firstPause).probe(Silent).after(0).after(time.Millisecond)
+		if e := c.ejected(); len(e) != 1 || !e[0].OnTrial {
+			t.Fatalf("not on trial: %+v", e)
+		}
 		if e := c.refused("10.244.1.8", 1).after(time.Millisecond).ejected(); len(e) != 1 || e[0].OnTrial {
 			t.Errorf("it is %+v", e)
 		}
