@@ -29,6 +29,9 @@ const (
 // attacks are tests of package lab that try every mode.
 const attacks = "TestBadInputHarmsOnlyItself|TestProxyMayBeKilledAtAnyMoment|TestReadyOnceThereAreManifests|TestNodeWithoutIPv6"
 
+// failover are tests of package lab in which endpoints fail.
+const failover = "TestWhoIsLeftOut|TestRefusingPod|TestDeadNodeCostsASecond"
+
 var (
 	services  = flag.Int("services", 500, "among how many Services a change is made in ipvs mode; with more than a few thousand that takes minutes")
 	scenarios = flag.String("scenarios", "", "directory of more scenarios to run in guests; ../lab/testdata has all")
@@ -162,6 +165,9 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 			// Scenarios that ask for verdicts run many commands.
 			guest{"verdicts", newest, requestTime, []Program{
 				only(runScenarios("../lab/testdata", "ipvs", "-sample=3", "-test.parallel=4", "-test.timeout=0"), "^TestScenarios$/^ipvs$/^(verdict|node)-"),
+			}},
+			guest{"failover", newest, requestTime, []Program{
+				withProxy(test(labTest, "-test.run=^("+failover+")$/^ipvs$", "-test.timeout=0"), "ipvs"),
 			}},
 			guest{"neighbours", kernels, guestTime, []Program{
 				test(buildTest(t, "sluice/internal/kernel/iptables")),
