@@ -274,14 +274,16 @@ func (t *witnessed) create(b *nft.Batch) []ruleID {
 		reply.HasTCPFlags(nft.SYN|nft.RST|nft.ACK, nft.SYN|nft.ACK).In(watched, endpoint).Record(answered, endpoint, seenSeconds),
 		reply.HasTCPFlags(nft.RST, nft.RST).HasStatus(nft.Assured, 0).In(watched, endpoint).Record(refused, pair, failureSeconds),
 	}
-	of := func(segments string) []nft.Exprs {
-		return []nft.Exprs{
-			// Segments of established connections have neither flag.
-			anyPacket.HasProtocol(unix.IPPROTO_TCP).HasAnyTCPFlag(nft.SYN | nft.RST).Jump(segments),
+	of := func(segments string, but ...nft.Exprs) []nft.Exprs {
+		return slices.Concat([]nft.Exprs{
+			// Segments of established connections have neither flag. Nearly all packets get no further.
+			anyPacket.HasProtocol(unix.IPPROTO_TCP).HasTCPFlags(nft.SYN|nft.RST, 0).Return(),
+		}, but, []nft.Exprs{
+			anyPacket.HasProtocol(unix.IPPROTO_TCP).Jump(segments),
 			// A stream of datagrams is assured after two seconds.
 			anyPacket.HasProtocol(unix.IPPROTO_UDP).HasStatus(nft.Assured, 0).Jump(datagrams),
 			anyPacket.PortUnreachable(t.nf).InDirection(nft.Reply).In(watched, endpoint).Record(refused, pair, failureSeconds),
-		}
+		})
 	}
 	for _, c := range []struct {
 		nft.Chain
@@ -300,7 +302,7 @@ func (t *witnessed) create(b *nft.Batch) []ruleID {
 		}},
 		// What the node sends to itself was seen when it went out: it would look repeated.
 		{nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING},
-			append([]nft.Exprs{anyPacket.FromInterface("lo", false).Return()}, of(arriving)...)},
+			of(arriving, anyPacket.FromInterface("lo", false).Return())},
 		{nft.Chain{Name: "output", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT}, of(leaving)},
 	} {
 		b.AddChain(t.Table, c.Chain)

@@ -178,13 +178,6 @@ func (e Exprs) HasTCPFlags(mask, flags byte) Exprs {
 	return e.masked(tcpFlags, fmt.Sprintf("& 0x%x == 0x%x", mask, flags), []byte{mask}, []byte{flags})
 }
 
-// HasAnyTCPFlag matches segments that have one of these flags.
-func (e Exprs) HasAnyTCPFlag(flags byte) Exprs {
-	return e.then(fmt.Sprintf("%s & 0x%x != 0x0", tcpFlags.text, flags), func(a attrs) attrs {
-		return tcpFlags.load(a, 0).bitwise(0, []byte{flags}, []byte{0}).cmp(unix.NFT_CMP_NEQ, []byte{0})
-	})
-}
-
 // PortUnreachable matches the family's ICMP message for an unreachable port, which is about a packet of the
 // connection that it belongs to.
 func (e Exprs) PortUnreachable(f Family) Exprs {

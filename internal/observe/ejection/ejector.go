@@ -178,21 +178,17 @@ func (e *Ejector) probe(ctx context.Context, p probe) {
 
 // watch tells the witness whom to watch, if that is new to it, and now and then to mend what it needs.
 func (e *Ejector) watch(ctx context.Context, now time.Time) error {
-	targets := make(map[dataplane.Target]dataplane.OnTrial, len(e.services))
-	onTrial := map[dataplane.Target]struct{}{}
-	for at := range e.services {
-		is := e.judge.onTrial(at)
-		targets[at] = is
-		if is {
-			onTrial[at] = struct{}{}
-		}
-	}
-	mend := len(targets) > 0 && now.Sub(e.mended) >= mendPeriod
+	onTrial := e.judge.trials()
+	mend := len(e.services) > 0 && now.Sub(e.mended) >= mendPeriod
 	if !e.unwatched && !mend && sameKeys(onTrial, e.onTrial) {
 		return e.watchErr
 	}
 	if !e.tries.Due(now) {
 		return e.watchErr
+	}
+	targets := make(map[dataplane.Target]dataplane.OnTrial, len(e.services))
+	for at := range e.services {
+		_, targets[at] = onTrial[at]
 	}
 	err := e.Witness.Watch(ctx, targets)
 	done := err == nil || errors.Is(err, dataplane.ErrTooManyWatched)

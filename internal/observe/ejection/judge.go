@@ -348,10 +348,15 @@ func (j *judge) probed(at dataplane.Target, found Outcome, now time.Time) {
 	}
 }
 
-// onTrial returns whether clients may try an endpoint again that was left out.
-func (j *judge) onTrial(at dataplane.Target) bool {
-	r := j.records[at]
-	return r != nil && r.phase == onTrial
+// trials returns the endpoints that were left out, and that clients may try again.
+func (j *judge) trials() map[dataplane.Target]struct{} {
+	all := map[dataplane.Target]struct{}{}
+	for at, r := range j.records {
+		if r.phase == onTrial {
+			all[at] = struct{}{}
+		}
+	}
+	return all
 }
 
 // keep forgets all endpoints but these: others are gone, or nobody asks for them any more.
