@@ -125,12 +125,13 @@ func (d *Dataplane) commit(f func() (dataplane.Result, error)) dataplane.Result 
 func (d *Dataplane) Verify(ctx context.Context) (ok bool, err error) {
 	var before uint64
 	var network hns.GUID
+	var subnets []hns.RemoteSubnet
 	var balancers map[hns.GUID]*hns.LoadBalancer
 	var endpoints map[hns.GUID]struct{}
 	known := false
 	err = d.WhenIdle(ctx, func(n uint64) {
 		if before, known = n, d.known; known {
-			network, balancers, endpoints = d.network.ID, maps.Clone(d.balancers), d.endpoints.needed()
+			network, subnets, balancers, endpoints = d.network.ID, d.subnets, maps.Clone(d.balancers), d.endpoints.needed()
 		}
 	})
 	if err != nil || !known {
@@ -143,7 +144,7 @@ func (d *Dataplane) Verify(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ok = now.network.ID == network && len(now.balancers) == len(balancers)
+	ok = now.network.ID == network && sameSubnets(now.network.RemoteSubnets(), subnets) && len(now.balancers) == len(balancers)
 	for id, b := range balancers {
 		ok = ok && now.balancers[id] != nil && sameBalancer(now.balancers[id], b)
 	}

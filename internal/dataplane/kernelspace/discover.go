@@ -10,6 +10,16 @@ import (
 	"sluice/internal/plan"
 )
 
+// isRerouted reports whether other subnets of an overlay mean that a known address is on another node.
+func (d *Dataplane) isRerouted(now []hns.RemoteSubnet) bool {
+	for ip, e := range d.endpoints.at {
+		if e.Remote() && nodeIn(now, ip) != nodeIn(d.subnets, ip) {
+			return true
+		}
+	}
+	return false
+}
+
 // discover finds endpoints, and subnets of an overlay, that came since, if frontends have addresses
 // that are not known. It returns the other frontends that a new endpoint concerns.
 func (w *writer) discover(set []*plan.Frontend) (more []*plan.Frontend, err error) {
@@ -33,6 +43,7 @@ func (w *writer) discover(set []*plan.Frontend) (more []*plan.Frontend, err erro
 		if network.ID != w.network.ID {
 			return nil, fmt.Errorf("network %s was made anew: %w", w.Windows.Network, hns.NetworkNotFound)
 		}
+		w.rerouted = w.isRerouted(network.RemoteSubnets())
 		w.Locked(func() { w.network, w.subnets = network, network.RemoteSubnets() })
 	}
 	ids, err := w.client.IDs(hns.Endpoints, nil)

@@ -98,6 +98,34 @@ func TestOverlay(t *testing.T) {
 	n.settled(d, moved)
 }
 
+// The pods of a node that joins are outside of the cluster until the network has its route.
+func TestNodeJoinsOverlay(t *testing.T) {
+	for _, change := range []bool{false, true} {
+		n := newNode(t, hns.Overlay, releaseModifies)
+		d, all := n.open(), desired(web("10.96.0.1:80", "10.1.2.1:8080", "10.1.3.1:8080"))
+		dataplanetest.OK(t, d.Reconcile(t.Context(), all))
+		n.addRoute("10.1.4.0/24", "192.0.2.40")
+		n.addRoute("10.1.3.0/24", "192.0.2.30")
+		if change { // of a Service with an endpoint that is not known
+			other := web("10.96.0.2:80", "10.1.4.1:8080")
+			all.Frontends[other.Key] = other
+			dataplanetest.OK(t, d.Apply(t.Context(), &plan.Change{Set: []*plan.Frontend{other}}))
+		} else {
+			if ok, err := d.Verify(t.Context()); ok || err != nil {
+				t.Errorf("Verify says %t, %v, with another route", ok, err)
+			}
+			dataplanetest.OK(t, d.Repair(t.Context()))
+		}
+		if got := n.State().Summary(); !strings.Contains(got, "endpoint remote 10.1.3.1 at 192.0.2.30\n") ||
+			!strings.Contains(got, "balancer 10.96.0.1 protocol 6 port 80 to 10.1.2.1 10.1.3.1 port 8080 flags 0 mapping 0 distribution 0 source 10.1.1.250\n") {
+			t.Errorf("HNS has\n%s", got)
+		}
+		n.settled(d, all)
+		n.reverseRoutes()
+		n.settled(d, all)
+	}
+}
+
 // One endpoint more or less is one change of a load balancer, however many there are.
 func TestCallsForAChange(t *testing.T) {
 	n := newNode(t, hns.L2Bridge, releaseModifies)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/go-logr/logr/testr"
@@ -47,15 +48,27 @@ func (n *node) addNetwork(networkType string) {
 	n.Helper()
 	network := fakehns.Document{"Name": n.settings.Network, "Type": networkType, "Ipams": []any{fakehns.Document{"Subnets": []any{
 		fakehns.Document{"IpAddressPrefix": "10.1.1.0/24"}, fakehns.Document{"IpAddressPrefix": "fd01:0:0:1::/64"},
-	}}}, "Policies": []any{fakehns.Document{"Type": "RemoteSubnetRoute", "Settings": fakehns.Document{
-		"DestinationPrefix": "10.1.2.0/24", "ProviderAddress": "192.0.2.20",
-	}}}}
+	}}}, "Policies": []any{route("10.1.2.0/24", "192.0.2.20")}}
 	n.create(hns.Networks, network)
 	n.addEndpoint("cbr0-root", "10.1.1.200", 0)
 	for _, pod := range randomworld.Example().LocalPods {
 		n.addEndpoint("pod", pod.Addr.String(), 0)
 	}
 }
+
+// route is the policy of a network that the pods of a subnet are behind the address of a node.
+func route(subnet, node string) fakehns.Document {
+	return fakehns.Document{"Type": "RemoteSubnetRoute", "Settings": fakehns.Document{"DestinationPrefix": subnet, "ProviderAddress": node}}
+}
+
+// addRoute adds a route to the network, as a CNI plugin does when a node joins.
+func (n *node) addRoute(subnet, node string) {
+	network := n.State().Networks[0]
+	network["Policies"] = append(network["Policies"].([]any), route(subnet, node))
+}
+
+// reverseRoutes has HNS list the routes in another order.
+func (n *node) reverseRoutes() { slices.Reverse(n.State().Networks[0]["Policies"].([]any)) }
 
 // create creates an object, in the network if it is an endpoint.
 func (n *node) create(kind hns.Kind, d fakehns.Document) {

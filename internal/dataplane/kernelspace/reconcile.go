@@ -114,6 +114,12 @@ func (d *Dataplane) apply(ctx context.Context, removed []plan.Key, set []*plan.F
 	if err != nil {
 		return w.Result, err
 	}
+	if w.rerouted { // endpoints and source addresses follow from that
+		all, err := d.reconcile(ctx)
+		all.Transactions += w.Result.Transactions
+		all.Elements += w.Result.Elements
+		return all, err
+	}
 	return d.write(w, slices.Concat(d.giveWay(removed, set), set, more))
 }
 

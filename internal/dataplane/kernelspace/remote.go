@@ -1,6 +1,7 @@
 package kernelspace
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net/netip"
 	"slices"
@@ -8,6 +9,17 @@ import (
 
 	"sluice/internal/kernel/hns"
 )
+
+// sameSubnets reports whether the pods of other nodes are behind the same addresses. HNS may list the routes in
+// another order.
+func sameSubnets(a, b []hns.RemoteSubnet) bool {
+	sorted := func(all []hns.RemoteSubnet) []hns.RemoteSubnet {
+		return slices.SortedFunc(slices.Values(all), func(x, y hns.RemoteSubnet) int {
+			return cmp.Or(x.DestinationPrefix.Compare(y.DestinationPrefix), x.ProviderAddress.Compare(y.ProviderAddress))
+		})
+	}
+	return slices.Equal(sorted(a), sorted(b))
+}
 
 // endpointID is that of an address in a network; on an overlay it is on a node.
 func endpointID(network hns.GUID, ip, node netip.Addr) hns.GUID {

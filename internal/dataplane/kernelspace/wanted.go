@@ -158,8 +158,10 @@ func (d *Dataplane) provider(ip netip.Addr) netip.Addr {
 }
 
 // nodeOf returns the address of the node that an address is on, invalid if it is outside of the cluster.
-func (d *Dataplane) nodeOf(ip netip.Addr) netip.Addr {
-	for _, s := range d.subnets {
+func (d *Dataplane) nodeOf(ip netip.Addr) netip.Addr { return nodeIn(d.subnets, ip) }
+
+func nodeIn(subnets []hns.RemoteSubnet, ip netip.Addr) netip.Addr {
+	for _, s := range subnets {
 		if s.ProviderAddress == ip || s.DestinationPrefix.Contains(ip) {
 			return s.ProviderAddress
 		}

@@ -17,6 +17,8 @@ type writer struct {
 	*Dataplane
 	ctx    context.Context
 	Result dataplane.Result
+	// rerouted means that an endpoint of an overlay was found to be on another node than before.
+	rerouted bool
 }
 
 func (d *Dataplane) writer(ctx context.Context) *writer { return &writer{Dataplane: d, ctx: ctx} }
