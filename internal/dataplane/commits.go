@@ -12,7 +12,7 @@ import (
 var (
 	// ErrUnknown is returned by Apply and Repair unless a Reconcile succeeded
 	// before, and nothing failed since.
-	ErrUnknown = errors.New("what the kernel holds is not known: reconcile first")
+	ErrUnknown = errors.New("what is programmed is not known: reconcile first")
 	// ErrReconciling is returned by Describe while the contents of the kernel are
 	// unknown.
 	ErrReconciling = errors.New("it is being compared with what is desired: ask again")

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"sluice/internal/base/backoff"
+	"sluice/internal/base/printable"
 	"sluice/internal/plan"
 )
 
@@ -151,10 +153,10 @@ func (e *Engine) disturbed() {
 		log = e.log
 	}
 	if e.verifier.comparing {
-		log.Info("The kernel differs from what is desired, repairing it")
+		log.Info(printable.Sentence(e.system.String()) + " differs from what is desired, repairing it")
 		return
 	}
-	log.Info("Another process changed our rules in the kernel, repairing them")
+	log.Info(fmt.Sprintf("Another process changed our rules in %s, repairing them", e.system))
 }
 
 func latest(a, b time.Time) time.Time {

@@ -233,6 +233,24 @@ func TestVerifyErrorIsLoggedOnce(t *testing.T) {
 	})
 }
 
+// On Windows no kernel is programmed.
+func TestLogNamesTheSystem(t *testing.T) {
+	run(t, Options{SyncPeriod: time.Minute, System: "HNS"}, func(t *testing.T, b *fixture) {
+		b.sync()
+		b.kernel.configure(func(d *fakeDataplane) {
+			d.verify = func(context.Context) (bool, error) { return false, errors.New("access denied") }
+		})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantLogged(t, b, `"msg"="Cannot verify what is in HNS"`, 1)
+		b.kernel.configure(func(d *fakeDataplane) { d.verify = func(context.Context) (bool, error) { return false, nil } })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantCalls(t, b, call{"repair", 2 * time.Minute, ""})
+		wantLogged(t, b, `"msg"="HNS differs from what was programmed, repairing it"`, 1)
+	})
+}
+
 func TestNoVerifyWithoutSyncPeriod(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, b *fixture) {
 		b.sync()

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"sluice/internal/base/printable"
 	"sluice/internal/plan"
 )
 
@@ -78,9 +80,9 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 		}
 		if text := v.err.Error(); text != e.verifier.lastError {
 			e.verifier.lastError = text
-			e.log.Error(v.err, "Cannot verify what is in the kernel", "retry", e.verifier.period)
+			e.log.Error(v.err, fmt.Sprintf("Cannot verify what is in %s", e.system), "retry", e.verifier.period)
 		} else {
-			e.log.V(1).Info("Still cannot verify what is in the kernel", "err", text)
+			e.log.V(1).Info(fmt.Sprintf("Still cannot verify what is in %s", e.system), "err", text)
 		}
 		return
 	}
@@ -95,7 +97,7 @@ func (e *Engine) verified(ctx context.Context, v *verification) {
 		e.compared(now)
 		return
 	}
-	e.log.Info("The kernel differs from what was programmed, repairing it")
+	e.log.Info(printable.Sentence(e.system.String()) + " differs from what was programmed, repairing it")
 	e.repair.disturb(now)
 }
 
@@ -105,6 +107,6 @@ func (e *Engine) compared(now time.Time) {
 		return
 	}
 	e.verifier.comparing = false
-	e.log.Info("The rest of what was in the kernel is compared", "took", now.Sub(e.lastReconcile))
+	e.log.Info(fmt.Sprintf("The rest of what was in %s is compared", e.system), "took", now.Sub(e.lastReconcile))
 	e.tell(&Commit{Change: &plan.Change{Revision: e.statuses.read().ProgrammedRevision}, Desired: e.planner.Desired(), Begin: now, End: now})
 }

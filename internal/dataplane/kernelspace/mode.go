@@ -10,13 +10,18 @@ import (
 	"sluice/internal/plan"
 )
 
+// unsupported is the error of a system without HNS.
+type unsupported struct{ error }
+
+func (unsupported) Is(target error) bool { return target == dataplane.ErrUnsupported }
+
 // Mode is mode kernelspace.
 var Mode = dataplane.Mode{
 	Name: "kernelspace",
 	Open: func(_ context.Context, o dataplane.Options) (dataplane.Dataplane, error) {
 		service, err := hns.Service()
 		if err != nil {
-			return nil, errors.Join(dataplane.ErrUnsupported, err)
+			return nil, unsupported{err}
 		}
 		settings := o.Windows
 		if settings.Network == "" {

@@ -101,17 +101,17 @@ func (m *Metrics) ofMode(mode dataplane.Mode) (out []metrics.Registerable) {
 
 func (m *Metrics) defineUpstream() {
 	syncBuckets := metrics.ExponentialBuckets(0.001, 2, 15)
-	m.syncDuration = histogram("kubeproxy_sync_proxy_rules_duration_seconds", "How long commits to the kernel took.", syncBuckets, labelFamily)
+	m.syncDuration = histogram("kubeproxy_sync_proxy_rules_duration_seconds", "How long commits took.", syncBuckets, labelFamily)
 	m.fullSyncDuration = histogram("kubeproxy_sync_full_proxy_rules_duration_seconds", "How long commits took that compared the kernel with everything desired.", syncBuckets, labelFamily)
 	m.partialSyncDuration = histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds", "How long commits took that wrote only what changed.", syncBuckets, labelFamily)
-	m.lastSync = gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the kernel was last known to hold what is desired.", labelFamily)
+	m.lastSync = gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When all was last known to be programmed as desired.", labelFamily)
 	m.lastQueued = gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When something to program last came in.", labelFamily)
 	m.networkProgramming = histogram("kubeproxy_network_programming_duration_seconds",
-		"Time from what changed an EndpointSlice, as its annotation says, until the change was in the kernel.",
+		"Time from what changed an EndpointSlice, as its annotation says, until the change was programmed.",
 		programmingBuckets(), labelFamily)
-	m.endpointChangesPending = gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that came in and are not in the kernel yet.")
+	m.endpointChangesPending = gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that came in and are not programmed yet.")
 	m.endpointChanges = counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices that came in.")
-	m.serviceChangesPending = gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that came in and are not in the kernel yet.")
+	m.serviceChangesPending = gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Changes of Services that came in and are not programmed yet.")
 	m.serviceChanges = counter("kubeproxy_sync_proxy_rules_service_changes_total", "Changes of Services that came in.")
 	m.noLocalEndpoints = gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local that have endpoints, but none on this node.", labelPolicy, labelFamily)
 	m.syncFailures = counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Commits to nftables that failed, as a whole or for some frontends.", labelFamily)
@@ -130,17 +130,17 @@ func programmingBuckets() []float64 {
 }
 
 func (m *Metrics) defineOwn() {
-	m.frontends = gauge("sluice_frontends", "Frontends by how far they are on their way into the kernel.", "status")
+	m.frontends = gauge("sluice_frontends", "Frontends by how far they are programmed.", "status")
 	m.problems = gauge("sluice_objects_with_problems", "Objects that are partly ignored because of errors.")
 	m.invalid = gauge("sluice_invalid_manifests", "Mistakes for which manifests are not used.")
 	m.refused = gauge("sluice_refused_manifests", "The name of sluice_invalid_manifests in earlier builds, for one release.")
 	m.verdict = gauge("sluice_proxy_verdict", "1 for what the proxy does: serving, serving-the-past, not-yet or not-serving.", "verdict")
 	m.advisories = gauge("sluice_advisories", "What the administrator of the node should fix, by subject.", "about")
 	m.connected = gauge("sluice_api_server_connected", "1 if the API server answers, 0 if it cannot be reached.")
-	m.commits = counter("sluice_commits_total", "Commits to the kernel that succeeded.", "kind")
-	m.commitFailures = counter("sluice_commit_failures_total", "Commits to the kernel that failed as a whole.")
-	m.transactionElements = histogram("sluice_transaction_elements", "Kernel objects that a commit wrote.", metrics.ExponentialBuckets(1, 4, 10))
-	m.programming = histogram("sluice_programming_seconds", "Time from when a change came in until it was in the kernel.", metrics.ExponentialBuckets(0.001, 2, 16))
+	m.commits = counter("sluice_commits_total", "Commits that succeeded.", "kind")
+	m.commitFailures = counter("sluice_commit_failures_total", "Commits that failed as a whole.")
+	m.transactionElements = histogram("sluice_transaction_elements", "Objects that a commit wrote.", metrics.ExponentialBuckets(1, 4, 10))
+	m.programming = histogram("sluice_programming_seconds", "Time from when a change came in until it was programmed.", metrics.ExponentialBuckets(0.001, 2, 16))
 	m.conntrackPasses = counter("sluice_conntrack_passes_total", "Passes over the connection tracking table.")
 	m.conntrackFailures = counter("sluice_conntrack_failures_total", "Passes over the connection tracking table that failed.")
 	m.conntrackSeen = counter("sluice_conntrack_entries_seen_total", "Entries of the connection tracking table that were looked at.")

@@ -185,7 +185,7 @@ func (all *services) writeEndpoints(w *writer) {
 }
 
 func (all *services) writeProgramming(w *writer) {
-	w.metric("sluice_service_programming_seconds", "gauge", "Time from when the last change of a Service came in until it was in the kernel.")
+	w.metric("sluice_service_programming_seconds", "gauge", "Time from when the last change of a Service came in until it was programmed.")
 	for _, s := range all.own {
 		if s.changed {
 			w.serviceSample(s.name, s.latency.Seconds())
@@ -194,7 +194,7 @@ func (all *services) writeProgramming(w *writer) {
 }
 
 func (all *services) writeFailures(w *writer) {
-	w.metric("sluice_service_failed_frontends", "gauge", "Frontends of a Service that the kernel refuses. Appears only while there are any.")
+	w.metric("sluice_service_failed_frontends", "gauge", "Frontends of a Service that are refused. Appears only while there are any.")
 	shared := 0
 	for _, s := range all.own {
 		if s.failing > 0 {
@@ -207,7 +207,7 @@ func (all *services) writeFailures(w *writer) {
 	if shared > 0 {
 		w.serviceSample(others, float64(shared))
 	}
-	w.metric("sluice_service_failures_total", "counter", "How often the kernel refused a frontend of a Service. Appears with the first time.")
+	w.metric("sluice_service_failures_total", "counter", "How often a frontend of a Service was refused. Appears with the first time.")
 	for _, s := range all.own {
 		if s.failures > 0 {
 			w.serviceSample(s.name, float64(s.failures))
