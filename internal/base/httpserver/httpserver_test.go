@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"syscall"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/testkit"
 )
 
@@ -148,9 +149,9 @@ func TestPersistReportsEachReasonOnce(t *testing.T) {
 func TestPersistEndsOnAFinalError(t *testing.T) {
 	final := errors.New("final")
 	err := Persist(t.Context(), clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Hour,
-		func(context.Context) error { return syscall.EADDRINUSE },
+		func(context.Context) error { return socketerror.AddressInUse },
 		func(err error) error { return errors.Join(final, err) })
-	if !errors.Is(err, final) || !errors.Is(err, syscall.EADDRINUSE) {
+	if !errors.Is(err, final) || !errors.Is(err, socketerror.AddressInUse) {
 		t.Errorf("it ended with %v", err)
 	}
 }
@@ -160,7 +161,7 @@ func TestPersistEndsDuringThePause(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Persist(ctx, clock, time.Hour, func(context.Context) error { return syscall.EADDRINUSE }, func(error) error { return nil })
+		ended <- Persist(ctx, clock, time.Hour, func(context.Context) error { return socketerror.AddressInUse }, func(error) error { return nil })
 	}()
 	testkit.Until(t, clock.HasWaiters)
 	cancel()
@@ -174,10 +175,10 @@ func TestRemedy(t *testing.T) {
 		in   error
 		want string
 	}{
-		{syscall.EADDRINUSE, "ss -ltnp"},
-		{syscall.EADDRINUSE, "--some-address"},
-		{syscall.EADDRNOTAVAIL, "interface of this machine"},
-		{syscall.EACCES, "above 1023"},
+		{socketerror.AddressInUse, socketerror.ShowTCPListeners},
+		{socketerror.AddressInUse, "--some-address"},
+		{socketerror.AddressNotAvailable, "interface of this machine"},
+		{socketerror.NotPermitted, "above 1023"},
 		{syscall.EMFILE, "tried again"},
 	}
 	for _, tt := range tests {

@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"sluice/internal/base/socketerror"
 )
 
 // Limits of one client. Handlers may extend them.
@@ -165,11 +166,11 @@ func ErrorLog(to logr.Logger) *log.Logger {
 // Remedy returns what to do about a failure to listen on the address of a flag.
 func Remedy(err error, flag string) string {
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "end the program that uses the port (ss -ltnp shows it; it may be another kube-proxy), or choose another by " + flag
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, socketerror.AddressInUse):
+		return "end the program that uses the port (" + socketerror.ShowTCPListeners + " shows it; it may be another kube-proxy), or choose another by " + flag
+	case errors.Is(err, socketerror.AddressNotAvailable):
 		return "give the address to an interface of this machine, or choose another by " + flag
-	case errors.Is(err, syscall.EACCES):
+	case errors.Is(err, socketerror.NotPermitted):
 		return "choose a port above 1023 by " + flag
 	}
 	return "none needed if it passes: it is tried again"

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -193,7 +193,7 @@ func (b *fixture) outcome(timeout time.Duration) string {
 	case err == nil:
 		conn.Close()
 		return "connected"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, socketerror.ConnectionRefused):
 		return "refused"
 	case isTimeout(err):
 		return "silence"

@@ -9,12 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -300,11 +300,11 @@ func next(hops int) (left int, ok bool) {
 // Remedy returns what an administrator can do about a failure to listen on a node port.
 func Remedy(err error) string {
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "end the program that uses the port (ss -lntup shows it), or give the Service another nodePort"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, socketerror.AddressInUse):
+		return "end the program that uses the port (" + socketerror.ShowListeners + " shows it), or give the Service another nodePort"
+	case errors.Is(err, socketerror.AddressNotAvailable):
 		return "give the address to an interface, or leave it out of --nodeport-addresses"
-	case errors.Is(err, syscall.EACCES):
+	case errors.Is(err, socketerror.NotPermitted):
 		return "give the Service a nodePort of 1024 or more, or the proxy CAP_NET_BIND_SERVICE"
 	}
 	return "none needed if it passes: it is tried again"

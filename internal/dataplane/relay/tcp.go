@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 )
@@ -216,7 +217,7 @@ func (s *server) dial(r *request) (*stream, error) {
 		}
 		r.pool.refused(r.client, endpoint)
 		problem = errors.Join(problem, err)
-		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
+		if !errors.Is(err, socketerror.ConnectionRefused) && !errors.Is(err, socketerror.ConnectionReset) {
 			candidates = append(candidates, endpoint)
 		}
 	}
@@ -229,10 +230,10 @@ func outcomeOf(err error) (_ dataplane.Outcome, known bool) {
 	switch {
 	case err == nil:
 		return dataplane.Accepted, true
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, socketerror.ConnectionRefused), errors.Is(err, socketerror.ConnectionReset):
 		return dataplane.Refused, true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		errors.Is(err, socketerror.TimedOut), errors.Is(err, socketerror.HostUnreachable), errors.Is(err, socketerror.NetworkUnreachable):
 		return dataplane.Unanswered, true
 	}
 	return 0, false

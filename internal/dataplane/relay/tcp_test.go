@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -123,7 +124,7 @@ func TestResetIsForwarded(t *testing.T) {
 	}))
 	conn := b.dialTCP()
 	fmt.Fprint(conn, "x")
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("the client reads %v, want a reset", err)
 	}
 }
@@ -148,7 +149,7 @@ func TestResetIsNotTheEnd(t *testing.T) {
 			_, _ = from.Write([]byte("this hears of it"))
 			(&half{from: from, to: to}).forward(opposite)
 			_, err := client.Read(make([]byte, 1))
-			if inOrder != errors.Is(err, io.EOF) || !inOrder && !errors.Is(err, syscall.ECONNRESET) {
+			if inOrder != errors.Is(err, io.EOF) || !inOrder && !errors.Is(err, socketerror.ConnectionReset) {
 				t.Errorf("the client reads %v", err)
 			}
 		})
@@ -193,7 +194,7 @@ func TestRefusedConnectionIsReset(t *testing.T) {
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
 	}
-	if !errors.Is(err, syscall.ECONNRESET) {
+	if !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("the client sees %v, want a reset", err)
 	}
 	testkit.Eventually(t, func() error {
@@ -221,7 +222,7 @@ func TestEstablishedOutliveChanges(t *testing.T) {
 	b.Close()
 	say(t, conn, "the relay is closed")
 	b.stop()
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("after the process was asked to end the client reads %v, want a reset", err)
 	}
 }
@@ -240,7 +241,7 @@ func TestResetRemoved(t *testing.T) {
 		t.Errorf("a new connection is answered by %q", got)
 	}
 	b.set(0, two)
-	if _, err := leaving.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := leaving.Read(make([]byte, 1)); !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("after its endpoint left the client reads %v, want a reset", err)
 	}
 	staying := b.dialTCP()
@@ -284,7 +285,7 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := routeTo(named(t, "one", testkit.Loopback(2)))
-	if err := b.Set(route, inPool(route), 0); !errors.Is(err, syscall.EADDRINUSE) {
+	if err := b.Set(route, inPool(route), 0); !errors.Is(err, socketerror.AddressInUse) {
 		t.Errorf("error is %v", err)
 	}
 	if b.Listening() {
@@ -321,7 +322,7 @@ func TestBudgetBoundsConnections(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		return err
 	}
-	if err := another(); !errors.Is(err, syscall.ECONNRESET) {
+	if err := another(); !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("one connection too many reads %v, want a reset", err)
 	}
 	told := b.log.With("as many as file descriptors allow")

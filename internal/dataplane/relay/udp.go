@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -94,7 +95,7 @@ func (f *udpFront) forward(client netip.AddrPort, hops int, packet []byte) {
 			break
 		}
 		err = s.send(f, packet)
-		if err == nil || errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.ENOBUFS) {
+		if err == nil || errors.Is(err, socketerror.MessageTooLong) || errors.Is(err, socketerror.NoBuffers) {
 			return // packets that are too long or too many are lost, as on any network
 		}
 		f.end(s, err)
@@ -213,7 +214,7 @@ func (f *udpFront) end(s *session, err error) {
 	}
 	f.mu.Unlock()
 	s.close()
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if errors.Is(err, socketerror.ConnectionRefused) || errors.Is(err, socketerror.ConnectionReset) { // as Windows says it
 		f.tried(s, dataplane.Refused)
 	}
 	if !errors.Is(err, net.ErrClosed) {

@@ -6,12 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/model"
 	"sluice/internal/plan"
 	"sluice/internal/testkit"
@@ -202,7 +202,7 @@ func TestEmptyUDPPool(t *testing.T) {
 		switch {
 		case err == nil:
 			return "answered"
-		case errors.Is(err, syscall.ECONNREFUSED):
+		case errors.Is(err, socketerror.ConnectionRefused):
 			return "refused"
 		case isTimeout(err):
 			return "silence"

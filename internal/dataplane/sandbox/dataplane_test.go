@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/relay"
 	"sluice/internal/model"
@@ -86,7 +86,7 @@ const refused = "refused"
 func ask(from, to netip.Addr, port uint16) string {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: testkit.Scaled(testkit.Timeout)}
 	conn, err := d.Dial("tcp4", netip.AddrPortFrom(to, port).String())
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if errors.Is(err, socketerror.ConnectionRefused) {
 		return refused
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func ask(from, to netip.Addr, port uint16) string {
 	}
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	if errors.Is(err, syscall.ECONNRESET) {
+	if errors.Is(err, socketerror.ConnectionReset) {
 		return refused
 	}
 	if err != nil {
@@ -191,7 +191,7 @@ func TestPortInUse(t *testing.T) {
 	one := endpoint(t, "one")
 	r := d.Reconcile(t.Context(), desired(frontend(a, one), frontend(b, one)))
 	failed := r.Failed[frontend(a).Key]
-	if r.Err != nil || len(r.Failed) != 1 || !errors.Is(failed, syscall.EADDRINUSE) || !strings.Contains(failed.Error(), "(end the program") {
+	if r.Err != nil || len(r.Failed) != 1 || !errors.Is(failed, socketerror.AddressInUse) || !strings.Contains(failed.Error(), "(end the program") {
 		t.Fatalf("result %v, %v: want that %d is in use, and a remedy", r.Err, r.Failed, a)
 	}
 	want(t, podIP, there, a, "one")
@@ -261,7 +261,7 @@ func TestEstablished(t *testing.T) {
 	}
 	end()
 	_ = conn.SetReadDeadline(testkit.Deadline(testkit.Timeout))
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, socketerror.ConnectionReset) {
 		t.Errorf("the proxy ended: %v, want a reset", err)
 	}
 	if err := d.Close(); err != nil {

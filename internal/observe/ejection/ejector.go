@@ -7,13 +7,13 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"sluice/internal/base/backoff"
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/engine"
 	"sluice/internal/model"
@@ -326,7 +326,7 @@ func dial(ctx context.Context, at dataplane.Target) Outcome {
 	case err == nil:
 		_ = c.Close()
 		return Answered
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, socketerror.ConnectionRefused):
 		return Refused
 	}
 	return Silent

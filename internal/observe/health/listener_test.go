@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"sluice/internal/base/httpserver"
+	"sluice/internal/base/socketerror"
 )
 
 func TestEndlessHeaderIsRefused(t *testing.T) {
@@ -42,8 +43,8 @@ func TestRemedies(t *testing.T) {
 		in   error
 		want string
 	}{
-		{syscall.EADDRINUSE, "another healthCheckNodePort"},
-		{syscall.EADDRNOTAVAIL, "--nodeport-addresses"},
+		{socketerror.AddressInUse, "another healthCheckNodePort"},
+		{socketerror.AddressNotAvailable, "--nodeport-addresses"},
 		{syscall.EMFILE, "tried again"},
 	}
 	for _, tt := range tests {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
-	"syscall"
 
 	"sluice/internal/base/httpserver"
+	"sluice/internal/base/socketerror"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/observe/verdict"
@@ -200,7 +200,7 @@ func TestProxyAddresses(t *testing.T) {
 }
 
 func TestProxyRetriesToListen(t *testing.T) {
-	busy, denied := fmt.Errorf("listen: %w", syscall.EADDRINUSE), fmt.Errorf("listen: %w", syscall.EACCES)
+	busy, denied := fmt.Errorf("listen: %w", socketerror.AddressInUse), fmt.Errorf("listen: %w", socketerror.NotPermitted)
 	outcomes := []error{busy, busy, denied, nil}
 	clk := clocktesting.NewFakeClock(time.Unix(10_000, 0))
 	var log testkit.Journal
@@ -257,7 +257,7 @@ func TestHardFail(t *testing.T) {
 		Failed: func(error) { failures++ },
 		Status: func() engine.Summary { return engine.Summary{} },
 	})
-	if err := proxy.Run(context.Background()); !errors.Is(err, syscall.EADDRINUSE) || failures != 1 {
+	if err := proxy.Run(context.Background()); !errors.Is(err, socketerror.AddressInUse) || failures != 1 {
 		t.Errorf("Run: %v, reported %d failures", err, failures)
 	}
 }

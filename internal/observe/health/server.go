@@ -8,13 +8,13 @@ import (
 	"net/netip"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 
 	"sluice/internal/base/backoff"
 	"sluice/internal/base/httpserver"
+	"sluice/internal/base/socketerror"
 )
 
 // server answers health checks of one Service on one address.
@@ -48,9 +48,9 @@ func (s *server) succeeded(log logr.Logger) {
 // remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "end the program that uses the port (ss -ltnp shows it), or create the Service again with another healthCheckNodePort"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, socketerror.AddressInUse):
+		return "end the program that uses the port (" + socketerror.ShowTCPListeners + " shows it), or create the Service again with another healthCheckNodePort"
+	case errors.Is(err, socketerror.AddressNotAvailable):
 		return "give the address to an interface of this machine, or choose others by --nodeport-addresses"
 	}
 	return "none needed if it passes: it is tried again"

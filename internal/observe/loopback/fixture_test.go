@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -213,7 +213,7 @@ func converse(conn net.Conn) string {
 }
 
 func failure(err error) string {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if errors.Is(err, socketerror.ConnectionRefused) {
 		return refused
 	}
 	return err.Error()

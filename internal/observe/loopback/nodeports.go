@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +14,7 @@ import (
 
 	"sluice/internal/base/backoff"
 	"sluice/internal/base/notify"
+	"sluice/internal/base/socketerror"
 	"sluice/internal/dataplane"
 	"sluice/internal/dataplane/relay"
 	"sluice/internal/engine"
@@ -310,7 +310,7 @@ func (p *port) succeeded(log logr.Logger) {
 
 // remedy returns what an administrator can do about a failure to listen.
 func remedy(err error) string {
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+	if errors.Is(err, socketerror.AddressNotAvailable) {
 		return "give the address to the interface lo, or leave it out of --nodeport-addresses: 127.0.0.0/8 is localhost without IPv6"
 	}
 	return relay.Remedy(err)
