@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +20,9 @@ import (
 const upstreamTable = "kube-proxy"
 
 // Remove removes the tables of nftables mode: upstream's, unless o.OwnOnly, and, unless
-// o.Running uses them, ours. Of a named proxy it removes those of this name alone. Other modes that have tables of
-// this one hand no packets to other nodes, and have no flow tables.
+// o.Running uses them, ours. Of a named proxy it removes those of this name alone, and of all named ones if no
+// proxy is to be left. Other modes that have tables of this one hand no packets to other nodes, and have no flow
+// tables.
 func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 	var names []string
 	if !o.OwnOnly && o.Instance == "" {
@@ -38,11 +40,34 @@ func Remove(ctx context.Context, o dataplane.RemoveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	if !o.OwnOnly && o.Instance == "" && o.Running == nil {
+		if names, err = withNamed(ctx, conn, names); err != nil {
+			return err
+		}
+	}
 	removed, err := removeTables(ctx, conn, names, directFamilies...)
 	if removed != nil {
 		o.Logger.Info("Removed nftables tables of a kube-proxy", "tables", removed)
 	}
 	return err
+}
+
+// withNamed adds to names of our tables those that named proxies have in their place.
+func withNamed(ctx context.Context, conn *nft.Conn, names []string) ([]string, error) {
+	all := slices.Clone(names)
+	for _, family := range directFamilies {
+		present, err := conn.TableNames(ctx, family)
+		if err != nil {
+			return nil, err
+		}
+		for _, table := range present {
+			base, _, named := strings.Cut(table, ".")
+			if named && base != upstreamTable && slices.Contains(names, base) {
+				all = append(all, table)
+			}
+		}
+	}
+	return all, nil
 }
 
 // removeTables removes tables atomically, and returns the names of those that there were.

@@ -216,6 +216,26 @@ func TestForeignTablesStay(t *testing.T) {
 	}
 }
 
+// Named proxies serve beside others: what is theirs stays until nothing of any kube-proxy is to be left.
+func TestTablesOfNamedProxies(t *testing.T) {
+	ns := netnstest.Enter(t)
+	const named = "table ip sluice.trial { }\ntable ip6 sluice-b.trial { }\ntable ip sluice-watch.a.b { }\ntable netdev sluice-direct.trial { }\n"
+	command(t, named, "nft", "-f", "-")
+	command(t, "table ip kube-proxy.old { }\ntable ip sluicegate.trial { }\n", "nft", "-f", "-")
+	count := func() int { return strings.Count(command(t, "", "nft", "list", "tables"), " sluice") }
+	remove(t, running(t, ns, "iptables-nft"))
+	for _, o := range []dataplane.RemoveOptions{{OwnOnly: true}, {Instance: "other"}} {
+		o.Logger = logr.Discard()
+		if err := Remove(t.Context(), o); err != nil || count() != 5 {
+			t.Errorf("%+v leaves %d of 5 tables, %v", o, count(), err)
+		}
+	}
+	remove(t, nil)
+	if got := command(t, "", "nft", "list", "tables"); count() != 1 || !strings.Contains(got, "kube-proxy.old") || !strings.Contains(got, "sluicegate.trial") {
+		t.Errorf("left are\n%s", got)
+	}
+}
+
 func TestTableOfOneFamilyIsRemoved(t *testing.T) {
 	netnstest.Enter(t)
 	command(t, "table ip6 kube-proxy { }", "nft", "-f", "-")
