@@ -51,9 +51,8 @@ type Flags struct {
 	// They are not flags either: a command that is not the proxy may need them.
 	Overrides []string
 
-	// ownValues are those that TakeOwn found in the file, except for ownFixed, which the command line sets.
+	// ownValues are those that TakeOwn found in the file, except for what the command line sets.
 	ownValues map[string]string
-	ownFixed  map[string]bool
 	ownTaken  bool
 
 	set                     *pflag.FlagSet

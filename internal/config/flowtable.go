@@ -12,7 +12,7 @@ const ownFlowTable = "flowTable"
 // flowTable applies the flag of flow tables, or the field of the file as it is now.
 func (f *Flags) flowTable(s *Settings, n *notes) {
 	text, field := f.FlowTable, "--"+flagFlowTable
-	if f.ownTaken && !f.ownFixed[ownFlowTable] {
+	if f.ownTaken && !f.set.Changed(flagFlowTable) {
 		text, field = s.Own[ownFlowTable], ownSection+"."+ownFlowTable
 	}
 	if text == "false" { // what YAML makes of off

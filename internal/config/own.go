@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -54,7 +56,9 @@ func readOwn(data []byte) (map[string]string, []model.Problem) {
 				"use one of "+strings.Join(slices.Sorted(maps.Keys(ownFields)), ", ")))
 			continue
 		}
-		values[name] = ownText(section[name])
+		if section[name] != nil { // as of other fields, null is the default
+			values[name] = ownText(section[name])
+		}
 	}
 	return values, problems
 }
@@ -82,11 +86,7 @@ func (f *Flags) TakeOwn() error {
 	if err != nil {
 		return nil
 	}
-	f.ownTaken, f.ownFixed = true, map[string]bool{}
-	for name, flag := range ownFields {
-		f.ownFixed[name] = f.set.Changed(flag)
-	}
-	f.ownValues = f.ownOf(data)
+	f.ownTaken, f.ownValues = true, f.ownOf(data)
 	var errs Errors
 	for _, name := range slices.Sorted(maps.Keys(f.ownValues)) {
 		flag := f.set.Lookup(ownFields[name])
@@ -94,13 +94,52 @@ func (f *Flags) TakeOwn() error {
 			continue
 		}
 		if err := setOwn(flag, f.ownValues[name]); err != nil {
-			errs = append(errs, problem(ownSection+"."+name, fmt.Sprintf("%q is not a value for it", f.ownValues[name]), "use a value that --"+flag.Name+" accepts"))
+			errs = append(errs, wrongOwn(name, f.ownValues[name]))
 		}
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("configuration file %s: %w", f.ConfigFile, errs)
 	}
 	return nil
+}
+
+// withOwn returns the flags as they would be with these values of a file.
+func (f *Flags) withOwn(values map[string]string) (*Flags, error) {
+	later, set := *f, pflag.NewFlagSet("", pflag.ContinueOnError)
+	later.AddOwn(set) // which sets them to their defaults
+	later.ServiceMetrics = f.ServiceMetrics
+	var errs Errors
+	for _, name := range slices.Sorted(maps.Keys(ownFields)) {
+		given, flag := f.set.Lookup(ownFields[name]), set.Lookup(ownFields[name])
+		value, isSet := values[name]
+		var err error
+		switch {
+		case flag == nil: // of the command: a bool
+			_, err = strconv.ParseBool(cmp.Or(value, "false"))
+		case isSet:
+			err = setOwn(flag, value)
+		case given != nil && given.Changed:
+			err = copyFlag(flag, given)
+		}
+		if err != nil {
+			errs = append(errs, wrongOwn(name, value))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return &later, nil
+}
+
+func wrongOwn(name, value string) model.Problem {
+	return problem(ownSection+"."+name, fmt.Sprintf("%q is not a value for it", value), "use a value that --"+ownFields[name]+" accepts")
+}
+
+func copyFlag(to, from *pflag.Flag) error {
+	if list, ok := from.Value.(pflag.SliceValue); ok {
+		return to.Value.(pflag.SliceValue).Replace(list.GetSlice())
+	}
+	return to.Value.Set(from.Value.String())
 }
 
 func setOwn(flag *pflag.Flag, value string) error {
@@ -113,7 +152,7 @@ func setOwn(flag *pflag.Flag, value string) error {
 // ownOf returns the values of a file that the command line does not set.
 func (f *Flags) ownOf(data []byte) map[string]string {
 	values, _ := readOwn(data)
-	maps.DeleteFunc(values, func(name, _ string) bool { return f.ownFixed[name] })
+	maps.DeleteFunc(values, func(name, _ string) bool { return f.set.Changed(ownFields[name]) })
 	return values
 }
 

@@ -46,6 +46,14 @@ func TestOwnSettingsInAFile(t *testing.T) {
 	}
 }
 
+// What is left empty is not set.
+func TestEmptyOwnSettings(t *testing.T) {
+	_, eject, s, err := fromFile(t, ownFile+"sluice: {serviceProxyName: , ejectFailingEndpoints: null, externalIPRanges: [], flowTable: null}\n")
+	if err != nil || len(s.Warnings) > 0 || *eject || s.Instance != "" || len(s.Plan.ExternalIPRanges) > 0 {
+		t.Error(err, s)
+	}
+}
+
 func TestWrongOwnSettings(t *testing.T) {
 	_, _, s, err := fromFile(t, ownFile+"sluice: {ejectFailingEndpoint: true}\n")
 	if err != nil || len(s.Warnings) != 1 || s.Warnings[0].Field != "sluice.ejectFailingEndpoint" || !strings.Contains(s.Warnings[0].Remedy, "ejectFailingEndpoints") {
@@ -61,6 +69,36 @@ func TestWrongOwnSettings(t *testing.T) {
 	}
 	if _, _, s, err := fromFile(t, ownFile+"sluice: true\n"); err != nil || len(s.Warnings) != 1 {
 		t.Error(err, s)
+	}
+}
+
+// What the next process would do is known before it starts: what it would refuse, and what it would plan.
+func TestLaterOwnSettings(t *testing.T) {
+	f, _, s, err := fromFile(t, ownFile+"sluice: {externalIPRanges: [192.0.2.0/24]}\n", "--reject-localhost-nodeports")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for section, want := range map[string]string{
+		"{externalIPRanges: [everything]}":                   `"everything" is not a range in CIDR notation`,
+		"{serviceProxyName: 'a b'}":                          "no Service can be labelled",
+		"{allServices: true}":                                "--all-services says nothing without",
+		"{ejectFailingEndpoints: maybe}":                     `sluice.ejectFailingEndpoints: "maybe" is not a value for it`,
+		"{rejectLocalhostNodePorts: maybe, flowTable: some}": "flowTable",
+	} {
+		if _, err := f.Update([]byte(ownFile+"sluice: "+section+"\n"), s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", section, err, want)
+		}
+	}
+	for section, ranges := range map[string]int{"{externalIPRanges: '10.0.0.0/8,192.0.2.0/24'}": 2, "{externalIPRanges: []}": 0, "{serviceProxyName: trial}": 0} {
+		u, err := f.Update([]byte(ownFile+"sluice: "+section+"\n"), s)
+		if err != nil || len(u.Asked.Plan.ExternalIPRanges) != ranges || len(u.InForce.Plan.ExternalIPRanges) != 1 {
+			t.Errorf("%s: %v, the next process has %v", section, err, u)
+			continue
+		}
+		if named := strings.Contains(section, "trial"); (u.Asked.Instance == "trial") != named || u.InForce.Instance != "" ||
+			u.Asked.Plan.UnservedLoopback != s.Plan.UnservedLoopback || len(u.Restart) == 0 {
+			t.Errorf("%s: %+v", section, u.Asked)
+		}
 	}
 }
 

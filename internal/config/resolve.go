@@ -98,8 +98,13 @@ func (f *Flags) Settings() (*Settings, error) {
 
 // SettingsWith resolves the flags with a configuration file of that content.
 func (f *Flags) SettingsWith(file []byte) (*Settings, error) {
-	c, problems, err := f.with(f.decode(file))
-	return f.resolve(c, problems, err, f.ownOf(file), true)
+	own := f.ownOf(file)
+	later, err := f.withOwn(own)
+	if err != nil {
+		return nil, err
+	}
+	c, problems, err := later.with(later.decode(file))
+	return later.resolve(c, problems, err, own, true)
 }
 
 // Resolve resolves a configuration that Load returned, in the words of who wrote it.
