@@ -2,6 +2,8 @@ package plan
 
 import (
 	"cmp"
+	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -66,6 +68,7 @@ func (u *update) settleRanges() {
 	if len(u.places) == 0 {
 		return
 	}
+	u.findNodePorts(found)
 	u.findSingles(found)
 	for _, key := range u.keys {
 		if !key.IsRange() {
@@ -75,6 +78,50 @@ func (u *update) settleRanges() {
 	for at, keys := range changed {
 		u.settlePlace(at, keys)
 	}
+	u.forgetNodePorts()
+}
+
+// nodePortsAt returns the place of the node ports that answer at the address of another place, too, and
+// whether they do. Addresses that only the routing table knows are not known here.
+func (u *update) nodePortsAt(at Key) (Key, bool) {
+	is := u.desired.Settings.HasNodePorts(at.Addr, func(netip.Addr) bool { return false })
+	return NodePortKey(at.Family(), 0, at.Protocol), is
+}
+
+// findNodePorts finds the node ports at the addresses of ranges that are new, or, if node ports moved to other
+// addresses, of all. They are singles of a place of their own.
+func (u *update) findNodePorts(found []Key) {
+	if u.nodePortsMoved {
+		found = slices.Collect(maps.Keys(u.places))
+		for _, p := range u.places {
+			for _, r := range p.order {
+				touchClaimants(u, u.frontends[r])
+			}
+		}
+	}
+	for _, r := range found {
+		at, is := u.nodePortsAt(r.place())
+		if !is || u.places[at] != nil {
+			continue
+		}
+		p := &place{singles: map[uint16]struct{}{}}
+		u.places[at] = p
+		for key := range u.frontends {
+			if key.place() == at {
+				p.singles[key.Port] = struct{}{}
+			}
+		}
+	}
+}
+
+// forgetNodePorts forgets them if no range is left.
+func (u *update) forgetNodePorts() {
+	for _, p := range u.places {
+		if len(p.order) > 0 {
+			return
+		}
+	}
+	clear(u.places)
 }
 
 // findSingles finds the single ports within ranges that are new.
@@ -112,14 +159,27 @@ func (u *update) settleSingle(key Key) {
 	} else {
 		delete(p.singles, key.Port)
 	}
-	after, _ := slices.BinarySearchFunc(p.order, key.Port, func(r Key, port uint16) int {
+	if !key.NodePort() {
+		u.touchRanges(p, key.Port)
+		return
+	}
+	for _, ip := range u.desired.Settings.NodePortAddrs(key.Family()) {
+		if p := u.places[Key{Addr: ip, Protocol: key.Protocol}]; p != nil {
+			u.touchRanges(p, key.Port)
+		}
+	}
+}
+
+// touchRanges has the ranges of a place report again that have a port.
+func (u *update) touchRanges(p *place, port uint16) {
+	after, _ := slices.BinarySearchFunc(p.order, port, func(r Key, port uint16) int {
 		if r.Port <= port {
 			return -1
 		}
 		return 1
 	})
-	for i := after - 1; i >= 0 && p.reach[i] >= key.Port; i-- {
-		if p.order[i].Last >= key.Port {
+	for i := after - 1; i >= 0 && p.reach[i] >= port; i-- {
+		if p.order[i].Last >= port {
 			touchClaimants(u, u.frontends[p.order[i]])
 		}
 	}

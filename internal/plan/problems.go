@@ -185,17 +185,19 @@ func overlapped(f, to *Frontend, why string) model.Problem {
 	}
 }
 
-// crossed returns the problem of a range in which n single ports lead elsewhere, a first one among them.
+// crossed returns the problem of a range in which n single ports or node ports lead elsewhere, a first one among them.
 func crossed(f, first *Frontend, n int) model.Problem {
-	more := ""
+	more, which := "", fmt.Sprintf("belongs to Service %s: a single port", first.Service)
+	if first.NodePort() {
+		which = fmt.Sprintf("is a node port of Service %s: a node port", first.Service)
+	}
 	if n > 1 {
 		more = fmt.Sprintf(", and %d more of its ports lead elsewhere", n-1)
 	}
 	return model.Problem{
 		Object: model.ServiceObject(f.Service),
 		Field:  portsField,
-		Reason: fmt.Sprintf("%s is served without port %d, which belongs to Service %s: a single port goes before a range%s",
-			f.Text(), first.Key.Port, first.Service, more),
+		Reason: fmt.Sprintf("%s is served without port %d, which %s goes before a range%s", f.Text(), first.Key.Port, which, more),
 		Remedy: "leave the port out of the range, by two ranges around it",
 	}
 }

@@ -162,21 +162,31 @@ func (d *draft) canRange() bool {
 	return false
 }
 
-// crossing returns the problem of a range with single ports in it that lead elsewhere, which may be none.
-// Of many it names the first. The port that the range extends may be one of its own.
+// crossing returns the problem of a range with single ports or node ports in it that lead elsewhere, which may be
+// none. Of many it names the first. The port that the range extends may be one of its own.
 func (u *update) crossing(f *Frontend) (problem model.Problem, some bool) {
 	var first *Frontend
 	n := 0
-	for port := range u.places[f.place()].singles {
-		if !f.Ports().Contains(port) {
-			continue
+	consider := func(at Key) {
+		single := u.frontends.holder(at).value
+		if single.Service == f.Service && single.Key.Protocol == f.Protocol && single.Port == f.Port && !at.NodePort() {
+			return
 		}
-		single := u.frontends.holder(f.within(port)).value
-		if single.Service == f.Service && single.Key.Protocol == f.Protocol && single.Port == f.Port {
-			continue
-		}
-		if n++; first == nil || port < first.Key.Port {
+		if n++; first == nil || at.Port < first.Key.Port {
 			first = single
+		}
+	}
+	singles := u.places[f.place()].singles
+	for port := range singles {
+		if f.Ports().Contains(port) {
+			consider(f.within(port))
+		}
+	}
+	if at, is := u.nodePortsAt(f.place()); is && u.places[at] != nil {
+		for port := range u.places[at].singles {
+			if _, before := singles[port]; !before && f.Ports().Contains(port) {
+				consider(at.within(port))
+			}
 		}
 	}
 	if n == 0 {

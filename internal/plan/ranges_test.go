@@ -102,6 +102,9 @@ func TestRangesThatAreNotServed(t *testing.T) {
 	}
 }
 
+// everywhere is a configuration with node ports at all addresses of the node.
+var everywhere = inMode(func(c *Config) { c.NodePortAddresses.All = true })
+
 // Of ranges that overlap one is served, and who wins and loses changes with the Services.
 func TestOverlappingRanges(t *testing.T) {
 	f := model.IPv4
@@ -115,7 +118,7 @@ func TestOverlappingRanges(t *testing.T) {
 	}
 	a, b, c := claim("a", 2020, 100, 200), claim("b", 2021, 150, 250), claim("c", 2022, 240, 300)
 	state := stateOf(model.SetService{Service: a}, model.SetService{Service: b}, model.SetService{Service: c})
-	p := New(inMode(nil))
+	p := New(everywhere)
 	p.Update(state, &model.Dirty{})
 	check := func(what string, want ...string) {
 		t.Helper()
@@ -124,7 +127,7 @@ func TestOverlappingRanges(t *testing.T) {
 			got = append(got, k.PortText()+" "+p.Desired().Frontends[k].Service.Name)
 		}
 		wantEqual(t, what, want, got)
-		again := fromScratch(inMode(nil), state)
+		again := fromScratch(everywhere, state)
 		wantEqual(t, what+", planned afresh", frontendList(again), frontendList(p.Desired()))
 		wantEqual(t, what+", problems", again.Problems, p.Desired().Problems)
 		wantEqual(t, what+", ranges", again.Ranges, p.Desired().Ranges)
@@ -153,19 +156,35 @@ func TestOverlappingRanges(t *testing.T) {
 	update(model.DeleteService{Name: single.Name})
 	check("without the single port", "100-200 a", "240-300 c")
 	wantEqual(t, "a has its ports again", []string(nil), problemList(p.Desired(), "Service default/a"))
+
+	// Node ports go first where they answer.
+	single.Ports[0].Port, single.Ports[0].NodePort = 9, 130
+	update(model.SetService{Service: single})
+	wantEqual(t, "node ports answer elsewhere", []string(nil), problemList(p.Desired(), "Service default/a"))
+	update(model.SetHostIPs{IPs: []netip.Addr{shared}})
+	wantEqual(t, "node ports answer there", []string{portsField + ": ExternalIP " + shared.String() +
+		":100-200/TCP is served without port 130, which is a node port of Service default/single: a node port goes before a range"},
+		problemList(p.Desired(), "Service default/a"))
+	check("with a node port", "100-200 a", "240-300 c")
+	update(model.SetHostIPs{})
+	wantEqual(t, "they no longer do", []string(nil), problemList(p.Desired(), "Service default/a"))
 }
 
 // What is decided about some of the ranges at an address is what would be decided about all.
 func TestRangesFollowChanges(t *testing.T) {
 	f, shared, random := model.IPv4, vip(model.IPv4, 1), rand.New(rand.NewPCG(1, 2))
-	state, p := stateOf(), New(inMode(nil))
+	state, p := stateOf(), New(everywhere)
 	p.Update(state, &model.Dirty{})
 	var dirty model.Dirty
 	for step := range 400 {
 		n := 1 + random.IntN(20)
 		s := service(f)
 		s.Name, s.Created, s.ExternalIPs, s.ClusterIPs = named(fmt.Sprintf("s%02d", n)), year(2000+random.IntN(4)), []netip.Addr{shared}, numbers(f, n)
-		s.Ports[0].Port = uint16(1 + random.IntN(100))
+		s.Ports[0].Port, s.Ports[0].NodePort = uint16(1+random.IntN(100)), uint16(random.IntN(100))
+		if random.IntN(10) == 0 { // the address becomes the node's own, or no longer is
+			hosts := []netip.Addr{shared, vip(f, 2)}
+			state.Apply(&dirty, model.SetHostIPs{IPs: hosts[random.IntN(2):]})
+		}
 		for range random.IntN(4) {
 			first := uint16(1 + random.IntN(100))
 			s.Ports[0].Ranges = append(s.Ports[0].Ranges, model.PortRange{First: first, Last: first + uint16(random.IntN(12))})
@@ -180,7 +199,7 @@ func TestRangesFollowChanges(t *testing.T) {
 		}
 		p.Update(state, &dirty)
 		dirty = model.Dirty{}
-		again := fromScratch(inMode(nil), state)
+		again := fromScratch(everywhere, state)
 		wantEqual(t, "frontends", frontendList(again), frontendList(p.Desired()))
 		wantEqual(t, "ranges", again.Ranges, p.Desired().Ranges)
 		wantEqual(t, "problems", again.Problems, p.Desired().Problems)

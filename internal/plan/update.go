@@ -23,6 +23,8 @@ type update struct {
 	checkPorts []uint16
 	touched    []*claimant // their reports and health checks
 	reported   map[model.Object]report
+	// nodePortsMoved says that the addresses of node ports are others than before.
+	nodePortsMoved bool
 }
 
 func newUpdate(p *Planner, state *model.State) *update {
@@ -38,6 +40,7 @@ func newUpdate(p *Planner, state *model.State) *update {
 // planNode plans what does not belong to a Service.
 func (u *update) planNode() {
 	settings := planSettings(&u.cfg, u.state)
+	u.nodePortsMoved = !slices.Equal(settings.NodePortIPs, u.desired.Settings.NodePortIPs)
 	if !u.planned || !settings.same(&u.desired.Settings) {
 		u.desired.Settings = settings
 		u.change.Settings = &settings
