@@ -127,3 +127,23 @@ func TestEjectionIsFollowed(t *testing.T) {
 		t.Errorf("%v are ejected of a Service that is gone", got)
 	}
 }
+
+// An endpoint may be left out for one protocol and on trial for another: what is said of it is about the one asked for.
+func TestEjectionOfOneProtocolIsExplained(t *testing.T) {
+	cfg := defaults
+	cfg.CanEject = true
+	f := model.IPv4
+	svc := service(f, ejecting)
+	both := append(silent(f, 2), silent(f, 2)...)
+	both[0].Protocol, both[0].Attempts, both[1].Attempts = model.UDP, 7, 5
+	state := stateOf(model.SetService{Service: svc}, model.SetEjected{Service: svc.Name, Endpoints: both},
+		model.SetSlice{Slice: slice(f, "web-1", pod(f, 1, "", ready), pod(f, 2, "", ready))})
+	p := New(cfg)
+	p.Update(state, &model.Dirty{})
+	e := p.Evidence(state, svc.Name)
+	for _, d := range e.PoolDecision(e.Frontends()[0]).Endpoints {
+		if d.Ejection != nil && d.Ejection.Attempts != 5 {
+			t.Errorf("what is said of %s over TCP is about %s", d.Endpoint.Addr, d.Ejection.Protocol)
+		}
+	}
+}

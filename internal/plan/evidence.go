@@ -176,7 +176,7 @@ func (d *draft) decideSlice(p *PoolDecision, at int, slice *model.Slice, s *sele
 		}
 		served = true
 		for j := range slice.Endpoints {
-			p.Endpoints = append(p.Endpoints, d.decideEndpoint(at, j, port.Port, s))
+			p.Endpoints = append(p.Endpoints, d.decideEndpoint(at, j, port, s))
 		}
 	}
 	if !served {
@@ -191,17 +191,17 @@ func (d *draft) leaveOutAll(p *PoolDecision, slice *model.Slice, why Reason) {
 	}
 }
 
-func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) EndpointDecision {
+func (d *draft) decideEndpoint(slice, endpoint int, at *model.SlicePort, s *selection) EndpointDecision {
 	in := d.slices[slice]
 	e := &in.Endpoints[endpoint]
-	out := EndpointDecision{Slice: in.Name, Endpoint: e, Port: port, Local: d.env.local(e)}
+	out := EndpointDecision{Slice: in.Name, Endpoint: e, Port: at.Port, Local: d.env.local(e)}
 	out.InCluster = candidacy(e, in.Family)
 	if out.InCluster != InPool {
 		out.InLocal = out.InCluster
 		return out
 	}
 	// Of duplicates one is left. It sorts directly after the best possible one.
-	first := candidateAt(e.Addr, port)
+	first := candidateAt(e.Addr, at.Port)
 	first.usable, first.fallback, first.weight, first.slice = true, true, math.MaxUint16, -1
 	i, _ := slices.BinarySearchFunc(d.work.found, first, candidate.compare)
 	c := &d.work.found[i]
@@ -211,7 +211,9 @@ func (d *draft) decideEndpoint(slice, endpoint int, port uint16, s *selection) E
 	}
 	out.InCluster, out.InLocal = s.cluster(c), s.local(c)
 	if c.ejected {
-		i := slices.IndexFunc(d.work.ejected, func(o model.Ejection) bool { return o.Endpoint == netip.AddrPortFrom(e.Addr, port) })
+		i := slices.IndexFunc(d.work.ejected, func(o model.Ejection) bool {
+			return o.Endpoint == netip.AddrPortFrom(e.Addr, at.Port) && o.Protocol == at.Protocol
+		})
 		out.Ejection = &d.work.ejected[i]
 	}
 	return out
