@@ -32,8 +32,6 @@ var algorithmAnnotations = []algorithmAnnotation{
 // weightAnnotations set the weight of all endpoints of an EndpointSlice.
 var weightAnnotations = []string{"sluice/weight", "service.cilium.io/weight"}
 
-func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
-
 // algorithm returns the algorithm that annotations of a Service choose, and whether
 // they choose one.
 func (r *Report) algorithm(annotations map[string]string) (chosen model.Algorithm, ok bool) {

@@ -46,11 +46,15 @@ func (p Proxy) Service(svc *v1.Service) (*model.Service, bool) {
 	}
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer {
 		r.loadBalancer(svc, out, health)
+	} else if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
+		r.unusable("spec.loadBalancerSourceRanges", "set spec.type to LoadBalancer, or restrict the clients by a NetworkPolicy",
+			"everybody may connect: source ranges are for Services of type LoadBalancer")
 	}
 	out.PreserveDestination = svc.Annotations[preserveDestination] == "true"
 	out.PassThrough = r.passThrough(svc.Annotations)
 	r.portRanges(svc.Annotations, out.Ports)
 	out.FilterAll = r.filterAll(svc.Annotations, out.Filtered)
+	r.unknownAnnotations(svc.Annotations, "a Service", serviceAnnotations)
 	out.Problems = r.List()
 	return out, true
 }

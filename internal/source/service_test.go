@@ -299,7 +299,8 @@ func TestLoadBalancers(t *testing.T) {
 				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 				s.Spec.HealthCheckNodePort = 32000
 			}),
-			want: plain,
+			want:     plain,
+			problems: []string{"spec.loadBalancerSourceRanges"},
 		},
 		{
 			name: "a malformed source range is left out and still filters",

@@ -33,6 +33,7 @@ func Slice(in *discoveryv1.EndpointSlice) (*model.Slice, bool) {
 		Weight:    r.weight(in.Annotations),
 		Trigger:   trigger(in.Annotations),
 	}
+	r.unknownAnnotations(in.Annotations, "an EndpointSlice", sliceAnnotations)
 	out.Problems = r.List()
 	return out, true
 }
