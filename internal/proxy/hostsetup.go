@@ -33,8 +33,9 @@ type hostSetup interface {
 	advisories() (settings, rules []model.Problem)
 	// blocked returns what keeps connections on a path from being answered, nil if nothing does.
 	blocked(nodeproblem.Path) *nodeproblem.Obstacle
-	// answers returns what traffic shows of an endpoint; nil if nothing can be seen.
-	answers() func(evidence.To) evidence.Report
+	// answers returns what traffic shows of an endpoint, and of one at some ports together; nil if nothing can be
+	// seen.
+	answers() (func(evidence.To) evidence.Report, func(evidence.To, model.PortRange) evidence.Report)
 	// observed adds to that what the proxy itself met there.
 	observed(dataplane.Attempt)
 	// seen returns how old that is, nil if nothing can be seen.
@@ -68,7 +69,9 @@ func (withoutKernel) look(context.Context)        {}
 func (withoutKernel) advisories() (settings, rules []model.Problem)  { return nil, nil }
 func (withoutKernel) blocked(nodeproblem.Path) *nodeproblem.Obstacle { return nil }
 
-func (withoutKernel) answers() func(evidence.To) evidence.Report  { return nil }
+func (withoutKernel) answers() (func(evidence.To) evidence.Report, func(evidence.To, model.PortRange) evidence.Report) {
+	return nil, nil
+}
 func (withoutKernel) observed(dataplane.Attempt)                  {}
 func (withoutKernel) seen() *status.Evidence                      { return nil }
 func (withoutKernel) flowTable() *status.FlowTable                { return nil }

@@ -200,7 +200,10 @@ func (k *kernel) newWatcher() *nodeproblem.Watcher {
 	})
 }
 
-func (k *kernel) answers() func(evidence.To) evidence.Report  { return k.sensor.Report }
+func (k *kernel) answers() (func(evidence.To) evidence.Report, func(evidence.To, model.PortRange) evidence.Report) {
+	return k.sensor.Report, k.sensor.ReportIn
+}
+
 func (k *kernel) observed(a dataplane.Attempt)                { k.sensor.Tried(a) }
 func (k *kernel) allAnswers() map[evidence.To]evidence.Report { return k.sensor.All() }
 

@@ -12,12 +12,14 @@ import (
 
 // judge returns who judges the Services of a view.
 func (p *proxy) judge(v engine.View) *verdict.Judge {
+	at, in := p.hostSetup.answers()
 	return &verdict.Judge{
-		View:    v,
-		Phase:   p.engine.Frontend,
-		Answers: p.hostSetup.answers(),
-		Blocked: p.hostSetup.blocked,
-		IsNode:  nodeproblem.OwnAddresses(v.State),
+		View:      v,
+		Phase:     p.engine.Frontend,
+		Answers:   at,
+		AnswersIn: in,
+		Blocked:   p.hostSetup.blocked,
+		IsNode:    nodeproblem.OwnAddresses(v.State),
 	}
 }
 

@@ -33,6 +33,8 @@ const (
 	// maxDoubtful is how many endpoints are asked for one by one: the kernel goes through the
 	// whole table each time, and takes about five times as long to send all of it.
 	maxDoubtful = 4
+	// staleInRange is after how long without another attempt a failure at one of many ports is forgotten.
+	staleInRange = time.Minute
 )
 
 // Options configures a Sensor.
@@ -65,7 +67,8 @@ type Sensor struct {
 	doubtful int
 
 	mu      sync.Mutex
-	reports map[To]Report // of the ledger
+	reports map[To]Report       // of the ledger
+	at      map[netip.Addr][]To // which reports are of an address
 	summary Summary
 }
 
@@ -82,7 +85,9 @@ type Summary struct {
 // New returns a Sensor that knows nothing until Run.
 func New(o Options) *Sensor {
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
-	return &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]dataplane.Attempt]()}
+	s := &Sensor{Options: o, connections: conntrack.Connections, watch: conntrack.WatchUnreplied, ledger: newLedger(), tries: notify.NewMailbox[[]dataplane.Attempt]()}
+	s.forgetReports()
+	return s
 }
 
 // Run watches until ctx is done, and then returns nil. It is called once.
@@ -123,9 +128,9 @@ func (s *Sensor) look(ctx context.Context) time.Duration {
 			return
 		}
 		s.summary.At = now
-		s.reports = make(map[To]Report, len(s.ledger.records))
+		s.forgetReports()
 		for to, r := range s.ledger.records {
-			s.reports[to] = r.Report
+			s.setReport(to, r.Report)
 		}
 	})
 	if err != nil && ctx.Err() == nil {
@@ -189,12 +194,16 @@ func (s *Sensor) report(to To, r *Report) {
 	if r == nil {
 		return
 	}
-	s.publish(func() {
-		if s.reports == nil {
-			s.reports = map[To]Report{}
-		}
-		s.reports[to] = *r
-	})
+	s.publish(func() { s.setReport(to, *r) })
+}
+
+func (s *Sensor) forgetReports() { s.reports, s.at = map[To]Report{}, map[netip.Addr][]To{} }
+
+func (s *Sensor) setReport(to To, r Report) {
+	if _, known := s.reports[to]; !known {
+		s.at[to.Addr()] = append(s.at[to.Addr()], to)
+	}
+	s.reports[to] = r
 }
 
 // maxTries is how many attempts of the proxy itself wait to be added.
@@ -281,6 +290,34 @@ func (s *Sensor) Report(to To) Report {
 	return s.reports[to]
 }
 
+// ReportIn returns what is known of an endpoint at some ports together: silence at one of them. Which of many ports
+// a program listens on is its own affair, so that resets tell nothing. Answers at other ports are not known, and the
+// same port is rarely tried again: only what was just met counts.
+func (s *Sensor) ReportIn(to To, ports model.PortRange) (out Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.Clock.Now()
+	for _, at := range s.at[to.Addr()] {
+		r := s.reports[at]
+		asked := at.Protocol == to.Protocol && at.From == to.From && ports.Contains(at.Port())
+		if !asked || r.State == Fine || r.Failed == r.Refused || now.Sub(r.LastFailure) > staleInRange {
+			continue
+		}
+		if out.Failed == 0 || r.Since.Before(out.Since) {
+			out.Since = r.Since
+		}
+		out.State, out.Failed, out.LastFailure = Flaky, out.Failed+r.Failed-r.Refused, latest(out.LastFailure, r.LastFailure)
+	}
+	return out
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // All returns what is known of all endpoints that clients connect to.
 func (s *Sensor) All() map[To]Report {
 	s.mu.Lock()
@@ -325,7 +362,7 @@ func (s *Sensor) updateKinds() {
 	})
 	if !s.kinds.same(&before) {
 		s.ledger = newLedger()
-		s.publish(func() { s.reports = nil })
+		s.publish(s.forgetReports)
 	}
 }
 

@@ -123,3 +123,34 @@ func TestSensorLearnsKinds(t *testing.T) {
 		t.Errorf("after them: %v", s.All())
 	}
 }
+
+// Of some ports together silence is reported, and not that nobody listens at one of them.
+func TestReportOfPorts(t *testing.T) {
+	e := enginetest.New(t, plan.Config{NodeName: "node1"})
+	s := New(Options{Logger: logr.Discard(), Clock: clocktesting.NewFakeClock(start), Engine: e, OnLook: func() {}})
+	to := func(port uint16, from plan.Client) To {
+		return To{netip.AddrPortFrom(netip.MustParseAddr("10.244.1.1"), port), model.TCP, from}
+	}
+	s.publish(func() {
+		for range 2 { // the second time replaces the first
+			s.setReport(to(100, plan.PodClient), Report{State: Silent, Failed: 3, Since: start.Add(time.Second), LastFailure: start})
+			s.setReport(to(101, plan.PodClient), Report{State: Flaky, Failed: 5, Refused: 1, Since: start, LastFailure: start})
+			s.setReport(to(105, plan.PodClient), Report{State: Silent, Failed: 9, Since: start, LastFailure: start.Add(-2 * time.Minute)})
+			s.setReport(to(102, plan.PodClient), Report{State: Resets, Failed: 7, Refused: 7, Since: start})
+			s.setReport(to(103, plan.PodClient), Report{State: Fine, Failed: 7, Since: start})
+			s.setReport(to(99, plan.PodClient), Report{State: Silent, Failed: 100, Since: start})
+			s.setReport(to(104, plan.NodeClient), Report{State: Silent, Failed: 100, Since: start})
+		}
+	})
+	ports := model.PortRange{First: 100, Last: 110}
+	if r := s.ReportIn(to(0, plan.PodClient), ports); r.State != Flaky || r.Failed != 7 || !r.Since.Equal(start) {
+		t.Errorf("pods met %+v", r)
+	}
+	if r := s.ReportIn(to(0, plan.OutsideClient), ports); r != (Report{}) {
+		t.Errorf("clients outside met %+v", r)
+	}
+	s.publish(s.forgetReports)
+	if r := s.ReportIn(to(0, plan.PodClient), ports); r != (Report{}) {
+		t.Errorf("what was forgotten is %+v", r)
+	}
+}

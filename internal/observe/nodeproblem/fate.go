@@ -38,7 +38,7 @@ type packet struct {
 	translated  truth // the destination of the connection is another one than the client's
 	masqueraded bool
 	// endpoint and protocol are what the packets of the connection have at a side of their
-	// headers; not valid if any endpoint is meant.
+	// headers; not valid if any endpoint is meant, and of port 0 if any port of one is.
 	side     side
 	endpoint netip.AddrPort
 	protocol model.Protocol

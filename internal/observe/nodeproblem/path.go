@@ -17,7 +17,8 @@ type Path struct {
 	Own bool
 	// Masqueraded says that the endpoint sees the node's address.
 	Masqueraded bool
-	// To is the endpoint, and Protocol its; if To is not valid the path is to all of them.
+	// To is the endpoint, and Protocol its; if To is not valid the path is to all of them, and if its port is 0
+	// to all ports.
 	To       netip.AddrPort
 	Protocol model.Protocol
 }

@@ -103,7 +103,7 @@ func (r *rule) match(name string, revision uint8, info []byte) {
 func (r *rule) ports(at side, inverted bool, has func(port uint16) bool) {
 	r.particular = true
 	r.asks(func(p *packet) truth {
-		if p.side != at || !p.endpoint.IsValid() {
+		if p.side != at || p.endpoint.Port() == 0 {
 			return maybe
 		}
 		return truthOf(has(p.endpoint.Port()) != inverted)
@@ -337,6 +337,8 @@ func (p *packet) bytes(base, offset, length uint32) []byte {
 		at += uint32(len(known))
 	}
 	switch {
+	case base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && p.endpoint.Port() == 0:
+		return nil
 	case base == unix.NFT_PAYLOAD_TRANSPORT_HEADER:
 		known, at = binary.BigEndian.AppendUint16(nil, p.endpoint.Port()), 0
 		if p.side == destination {

@@ -56,6 +56,8 @@ type Judge struct {
 	Phase func(plan.Key) (engine.FrontendStatus, bool)
 	// Answers is what traffic shows of an endpoint; nil if nothing can be seen.
 	Answers func(evidence.To) evidence.Report
+	// AnswersIn is what traffic shows of an endpoint at some ports together; nil if nothing can be seen.
+	AnswersIn func(evidence.To, model.PortRange) evidence.Report
 	// Blocked returns what on this node keeps connections on a path from being answered, nil if
 	// nothing does; nil if that is not known.
 	Blocked func(nodeproblem.Path) *nodeproblem.Obstacle
@@ -177,12 +179,12 @@ func (j *Judge) withoutFrontends(name model.Name) Service {
 func (j *Judge) clients(from plan.Client, frontends []*plan.Frontend) (all finding) {
 	for _, f := range frontends {
 		if uses(from, f.Kind) {
-			all = all.merge(j.frontend(from, f))
+			all = all.merge(j.frontend(from, f, 0))
 		}
 	}
 	if from != plan.OutsideClient && all.word == "" { // there is no ClusterIP
 		for _, f := range frontends {
-			all = all.merge(j.frontend(from, f))
+			all = all.merge(j.frontend(from, f, 0))
 		}
 	}
 	return all
@@ -194,18 +196,19 @@ func uses(from plan.Client, k plan.Kind) bool {
 
 // Packet returns the verdict on what plan decided about a packet to a frontend.
 func (j *Judge) Packet(d *plan.Decision) Client {
-	f := j.frontend(d.Packet.From, d.Frontend)
+	port := d.Packet.To.Port
+	f := j.frontend(d.Packet.From, d.Frontend, port)
 	switch {
 	case d.Verdict != plan.Forward && f.word != Unknown && f.cause != ProgrammingFailed:
 		f = finding{word: Refused, cause: causeOf(d.Cause), why: f.why}
 	case d.Loopback: // by the proxy, whatever the kernel does
-		f = j.traffic(d.Packet.From, d.Frontend, d.Route, true)
+		f = j.traffic(d.Packet.From, d.Frontend, d.Route, port, true)
 	}
 	return f.client(d.Packet.From)
 }
 
-// frontend judges connections of a kind of client to a frontend.
-func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
+// frontend judges connections of a kind of client to a frontend: to a port of it, or, if that is 0, to all.
+func (j *Judge) frontend(from plan.Client, f *plan.Frontend, port uint16) finding {
 	if s, ok := j.Phase(f.Key); ok {
 		switch {
 		case s.Phase == engine.Failed:
@@ -225,10 +228,10 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend) finding {
 		}
 		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: why}
 	}
-	if found := j.blocked(from, f, route); found.word != "" {
+	if found := j.blocked(from, f, route, port); found.word != "" {
 		return found
 	}
-	return j.traffic(from, f, route, f.ProxyConnects)
+	return j.traffic(from, f, route, port, f.ProxyConnects)
 }
 
 // system is what a frontend is programmed in.
@@ -264,7 +267,7 @@ func (j *Judge) empty(f *plan.Frontend, route *plan.Route) string {
 
 // blocked judges a route by what is in the way on this node. Endpoints that are the node's own
 // are reached on another path than others.
-func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) finding {
+func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route, port uint16) finding {
 	if j.Blocked == nil {
 		return finding{}
 	}
@@ -276,7 +279,7 @@ func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) f
 		if j.IsNode(e.Addr()) {
 			path = own
 		}
-		path.To, path.Protocol = e.AddrPort, f.Protocol
+		path.To, path.Protocol = e.At(port), f.Protocol
 		o := j.Blocked(path)
 		if o == nil {
 			continue
@@ -303,7 +306,7 @@ func (j *Judge) blocked(from plan.Client, f *plan.Frontend, route *plan.Route) f
 
 // traffic judges a route by what clients met there. If the proxy itself connects, others are tried
 // in place of endpoints that do not take them.
-func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, proxyConnects bool) finding {
+func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, port uint16, proxyConnects bool) finding {
 	if j.Answers == nil {
 		return works
 	}
@@ -311,7 +314,7 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, p
 	var since time.Time
 	var attempts uint64
 	for _, e := range route.Endpoints {
-		r := j.answers(from, f, e)
+		r := j.answers(from, f, e.At(port))
 		switch r.State {
 		case evidence.Fine:
 			continue
@@ -344,14 +347,18 @@ func (j *Judge) traffic(from plan.Client, f *plan.Frontend, route *plan.Route, p
 
 // answers is what is known of an endpoint for a kind of client. If none of them was seen to get
 // an answer, it is what others met.
-func (j *Judge) answers(from plan.Client, f *plan.Frontend, e plan.Endpoint) evidence.Report {
-	to := evidence.To{AddrPort: e.AddrPort, Protocol: f.Protocol, From: from}
-	own := j.Answers(to)
+func (j *Judge) answers(from plan.Client, f *plan.Frontend, at netip.AddrPort) evidence.Report {
+	answers := j.Answers
+	if at.Port() == 0 { // any of a range
+		answers = func(to evidence.To) evidence.Report { return j.AnswersIn(to, f.Ports()) }
+	}
+	to := evidence.To{AddrPort: at, Protocol: f.Protocol, From: from}
+	own := answers(to)
 	if own.State != evidence.Fine || !own.LastAnswer.IsZero() {
 		return own
 	}
 	for _, to.From = range clients {
-		if r := j.Answers(to); r.State.Failing() {
+		if r := answers(to); r.State.Failing() {
 			return r
 		}
 	}

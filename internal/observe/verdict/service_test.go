@@ -110,6 +110,65 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A range of ports is judged by all its ports together, and a packet by its own.
+func TestVerdictsOnRanges(t *testing.T) {
+	const endpoint = "10.244.1.1"
+	e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, PortRanges: true})
+	e.Start()
+	s := enginetest.Service("default/web", "10.96.0.1", func(s *model.Service) {
+		s.Ports[0].Ranges = []model.PortRange{{First: 10000, Last: 20000}}
+	})
+	e.Sync(s, enginetest.Slice(s.Service, endpoint+"@node1"))
+	for _, tt := range []struct {
+		name        string
+		at          uint16 // which is met
+		blocked     bool
+		met         evidence.Report
+		want        verdict.Word // on the Service
+		packet      verdict.Word // to port 10001
+		why, inside string
+	}{
+		{name: "nothing is known against it", want: verdict.Works, packet: verdict.Works},
+		{name: "silence at that port", at: 10001, met: silent, want: verdict.WorksForSome, packet: verdict.NoAnswer, why: "the endpoint answers only some connections", inside: "does not answer"},
+		{name: "silence at another port", at: 15000, met: silent, want: verdict.WorksForSome, packet: verdict.Works, why: "the endpoint answers only some connections"},
+		{name: "nothing listens on that port", at: 10001, met: resets, want: verdict.Works, packet: verdict.NoAnswer, inside: "refuses connections"},
+		{name: "a firewall before that port", at: 10001, blocked: true, want: verdict.Works, packet: verdict.NoAnswer, inside: "a firewall"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			met := func(to evidence.To) evidence.Report {
+				if to.Port() == tt.at {
+					return tt.met
+				}
+				return evidence.Report{}
+			}
+			in := func(_ evidence.To, ports model.PortRange) evidence.Report {
+				if !ports.Contains(tt.at) || tt.met.Failed == tt.met.Refused {
+					return evidence.Report{}
+				}
+				out := tt.met
+				out.State = evidence.Flaky
+				return out
+			}
+			blocked := func(p nodeproblem.Path) *nodeproblem.Obstacle {
+				if !tt.blocked || p.To.Port() != tt.at {
+					return nil
+				}
+				return &nodeproblem.Obstacle{Kind: nodeproblem.Firewall, Why: "a firewall"}
+			}
+			e.Inspect(func(v engine.View) {
+				j := verdict.Judge{View: v, Phase: e.Frontend, Answers: met, AnswersIn: in, Blocked: blocked, IsNode: func(netip.Addr) bool { return false }}
+				if got := j.Service(s.Service.Name, v.Planner.Frontends(s.Service.Name)); got.Word != tt.want || !strings.Contains(got.Why, tt.why) {
+					t.Errorf("the Service: %+v, want %s: %s", got, tt.want, tt.why)
+				}
+				d := v.Desired.Decide(plan.Packet{From: plan.PodClient, To: plan.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 10001, Protocol: model.TCP}})
+				if got := j.Packet(&d); got.Word != tt.packet || !strings.Contains(got.Why, tt.inside) {
+					t.Errorf("a packet to 10001: %+v, want %s: %s", got, tt.packet, tt.inside)
+				}
+			})
+		})
+	}
+}
+
 // notForwarding is a node with ip_forward=0.
 func notForwarding(p nodeproblem.Path) *nodeproblem.Obstacle {
 	if p.Own || p.From == plan.NodeClient {
