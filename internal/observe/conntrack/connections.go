@@ -119,8 +119,8 @@ const unrepliedBuffer = 1 << 20
 // WatchUnreplied calls yield for each entry that ends without a packet in the other direction,
 // until ctx is done or an error occurs. The kernel deletes an entry at once if the answer to
 // its first packet is a reset, so that this is how a refused connection can be seen. It drops
-// the notifications of all other entries before they are read. It calls begun, unless that is
-// nil, once none is missed.
+// the notifications of all other entries before they are read. Entries that a program deletes, as
+// this one does, prove nothing. It calls begun, unless that is nil, once none is missed.
 func WatchUnreplied(ctx context.Context, netns int, begun func(), yield func(Connection)) error {
 	conn, err := nfnetlink.Dial(netns)
 	if err != nil {
@@ -144,7 +144,8 @@ func WatchUnreplied(ctx context.Context, netns int, begun func(), yield func(Con
 	var f flow
 	for ctx.Err() == nil {
 		err := conn.Receive(func(h nfnetlink.Header, payload []byte) error {
-			if h.Type == ctnetlink.Delete && f.Decode(payload) && f.Translated() {
+			byKernel := h.Port == 0
+			if h.Type == ctnetlink.Delete && byKernel && f.Decode(payload) && f.Translated() {
 				yield(f.connection())
 			}
 			return nil
