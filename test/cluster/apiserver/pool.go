@@ -70,13 +70,13 @@ func (p *Pool) Close() error {
 	return errors.Join(errs...)
 }
 
-// objects are all keys of the store, with their values.
+// objects are the keys of all objects in the store, with their values. The API server has others there of its own.
 func (s *Server) objects(ctx context.Context) (map[string][]byte, error) {
 	ctx, cancel := testkit.WithTimeout(ctx, requestTime)
 	defer cancel()
 	objects := make(map[string][]byte)
 	err := s.askStore(ctx, func(c *clientv3.Client) error {
-		answer, err := c.Get(ctx, "", clientv3.WithFromKey())
+		answer, err := c.Get(ctx, "/registry/", clientv3.WithPrefix())
 		if err == nil {
 			for _, kv := range answer.Kvs {
 				objects[string(kv.Key)] = kv.Value
