@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -191,59 +192,69 @@ func (l *windowsLab) testDifferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some of what upstream's does with a change waits for its next pass.
-	flags := []string{"--forward-healthcheck-vip", "--root-hnsendpoint-name=pod1", "--iptables-sync-period=10s"}
 	for _, networkType := range []string{hns.L2Bridge, hns.Overlay} {
-		c := l.contest(t, networkType, "15.5", flags)
-		c.set([]fakeapi.Object{windowsNode()})
-		c.start()
-		c.compare()
-		for _, d := range windowsDifferences {
-			if d.overlay != (networkType == hns.Overlay) {
-				continue
+		t.Run(networkType, func(t *testing.T) {
+			t.Parallel()
+			c := l.contest(t, networkType, "15.5", []string{"--forward-healthcheck-vip", "--root-hnsendpoint-name=pod1"})
+			c.set([]fakeapi.Object{windowsNode()})
+			c.start()
+			c.compare()
+			for _, d := range windowsDifferences {
+				if d.overlay == (networkType == hns.Overlay) {
+					c.differs(d, string(page))
+				}
 			}
-			t.Run(d.name, func(t *testing.T) {
-				if !strings.Contains(string(page), "\n| "+d.name+" |") {
-					t.Errorf("docs/windows.md has no row %q", d.name)
-				}
-				var undo []func()
-				for _, p := range []*wine.Proxy{c.theirs, c.ours} {
-					if d.before != nil {
-						undo = append(undo, d.before(p.Node))
-					}
-				}
-				c.set(append(slices.Clone(d.objects), windowsNode()))
-				for p, want := range map[*wine.Proxy][]string{c.theirs: d.theirs, c.ours: d.ours} {
-					testkit.Eventually(t, func() error {
-						if diff := cmp.Diff(want, c.described(p)); diff != "" {
-							return fmt.Errorf("%s (-want +got)\n%s", p.Label, diff)
-						}
-						return nil
-					})
-				}
-				for _, f := range undo {
-					f()
-				}
-				c.set([]fakeapi.Object{windowsNode()})
-				if d.before == nil { // it is the last, and upstream's has to wait for its next pass
-					c.await()
-				}
-			})
+			if networkType == hns.L2Bridge {
+				c.sameInSteps()
+				c.sameFailures()
+			}
+			c.sameMetrics()
+		})
+	}
+}
+
+// differs shows that what differs on purpose does, as a page says.
+func (c *windowsContest) differs(d windowsCase, page string) {
+	c.Helper()
+	if !strings.Contains(page, "\n| "+d.name+" |") {
+		c.Errorf("docs/windows.md has no row %q", d.name)
+	}
+	var undo []func()
+	for _, p := range []*wine.Proxy{c.theirs, c.ours} {
+		if d.before != nil {
+			undo = append(undo, d.before(p.Node))
 		}
-		if networkType == hns.L2Bridge {
-			c.sameInSteps()
-			c.sound()
-		}
-		ours, theirs := c.metricNames(c.ours), c.metricNames(c.theirs)
-		t.Logf("upstream's metrics: %q", theirs)
-		for _, name := range theirs {
-			if !slices.Contains(ours, name) {
-				t.Errorf("there is no metric %s, which upstream has: %q", name, ours)
+	}
+	c.set(append(slices.Clone(d.objects), windowsNode()))
+	testkit.Eventually(c, func() error {
+		_ = c.settle() // it differs
+		for p, want := range map[*wine.Proxy][]string{c.theirs: d.theirs, c.ours: d.ours} {
+			if diff := cmp.Diff(want, c.described(p)); diff != "" {
+				c.tick()
+				return fmt.Errorf("%s: %s (-want +got)\n%s", d.name, p.Label, diff)
 			}
 		}
-		if len(theirs) == 0 {
-			t.Error("upstream has no metrics")
+		return nil
+	})
+	for _, f := range undo {
+		f()
+	}
+	c.set([]fakeapi.Object{windowsNode()})
+	c.compare()
+}
+
+// sameMetrics shows that ours has all metrics that upstream's has.
+func (c *windowsContest) sameMetrics() {
+	c.Helper()
+	ours, theirs := c.metricNames(c.ours), c.metricNames(c.theirs)
+	c.Logf("upstream's metrics: %q", theirs)
+	for _, name := range theirs {
+		if !slices.Contains(ours, name) {
+			c.Errorf("there is no metric %s, which upstream has: %q", name, ours)
 		}
+	}
+	if len(theirs) == 0 {
+		c.Error("upstream has no metrics")
 	}
 }
 
@@ -300,16 +311,16 @@ func (c *windowsContest) sameInSteps() {
 		if byHistory := c.compare(); byHistory {
 			c.Logf("%s: upstream's has other load balancers after this change than after a start", step.name)
 		}
-		if lines, _ := c.balancers(c.ours); len(lines) == 0 && step.name != "no endpoint" {
+		if len(c.look(c.ours).balancers) == 0 && step.name != "no endpoint" {
 			c.Errorf("%s: there is no load balancer", step.name)
 		}
 	}
 }
 
-// testFailures shows that what HNS refuses is counted by upstream's names and labels, and that all is the same
+// sameFailures shows that what HNS refuses is counted by upstream's names and labels, and that all is the same
 // when it refuses nothing any more.
-func (l *windowsLab) testFailures(t *testing.T) {
-	c := l.contest(t, hns.L2Bridge, "15.5", []string{"--iptables-sync-period=10s"})
+func (c *windowsContest) sameFailures() {
+	c.Helper()
 	cluster := func(endpoints ...discoveryv1.Endpoint) []fakeapi.Object {
 		return []fakeapi.Object{windowsNode(), windowsService(), windowsSlice("web", 8080, endpoints...)}
 	}
@@ -324,8 +335,7 @@ func (l *windowsLab) testFailures(t *testing.T) {
 		}
 	}
 	c.set(cluster(local, remote1))
-	c.start()
-	c.await()
+	c.compare()
 	for _, step := range []struct {
 		what, function string
 		objects        []fakeapi.Object
@@ -336,9 +346,10 @@ func (l *windowsLab) testFailures(t *testing.T) {
 	} {
 		refuse(step.function)
 		c.set(step.objects)
-		testkit.Eventually(t, func() error {
+		testkit.Eventually(c, func() error {
 			theirs, ours := c.failures(c.theirs, step.what), c.failures(c.ours, step.what)
 			if diff := cmp.Diff(theirs, ours); diff != "" || len(theirs) == 0 {
+				time.Sleep(100 * time.Millisecond) // to answer takes them time
 				return fmt.Errorf("%s (-upstream +ours)\n%s", step.what, diff)
 			}
 			return nil
@@ -386,12 +397,6 @@ func (l *windowsLab) testSpeed(t *testing.T) {
 	changed := objects[2*(services/2)].(*discoveryv1.EndpointSlice).DeepCopy()
 	changed.Endpoints[4].Addresses[0] = "10.99.0.1"
 
-	await := func(holds func() error) {
-		t.Helper()
-		if err := testkit.Poll(time.Duration(1+services/50)*testkit.Timeout, holds); err != nil {
-			t.Fatal(err)
-		}
-	}
 	c := l.contest(t, hns.L2Bridge, "15.5", nil)
 	calls := map[bool]int{}
 	for _, own := range []bool{false, true} {
@@ -404,32 +409,37 @@ func (l *windowsLab) testSpeed(t *testing.T) {
 			c.startTheirs()
 			p = c.theirs
 		}
-		// Balancers of both families are those of the marker.
-		reached := func(address string) func() error {
-			return func() error {
+		// reaches waits until all is programmed, and nothing is called any more. It returns how long the first took.
+		reaches := func(address string) (took time.Duration) {
+			t.Helper()
+			calls, since := 0, start
+			if err := testkit.Poll(time.Duration(1+services/50)*testkit.Timeout, func() error {
+				if now := p.HNS.Total(); now != calls {
+					calls, since = now, time.Now()
+				}
+				if time.Since(since) < testkit.Scaled(200*time.Millisecond) {
+					return errors.New("it calls")
+				}
 				s := p.HNS.State()
+				// Balancers of both families are those of the marker.
 				if n := len(s.LoadBalancers); n != services+2 || s.OpenHandles > 0 || !strings.Contains(s.Summary(), address) {
+					since = time.Now()
 					return fmt.Errorf("%s: HNS has %d load balancers of %d, and %d open handles", p.Label, n, services+2, s.OpenHandles)
 				}
 				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
+			return since.Sub(start)
 		}
-		await(reached("10.24.0.1 "))
-		cold, coldCalls := time.Since(start), p.HNS.State().Total()
-		for total := -1; total != p.HNS.State().Total(); time.Sleep(2 * time.Second) {
-			total = p.HNS.State().Total()
-		}
-		before := p.HNS.State()
+		cold := reaches("10.24.0.1 ")
+		coldCalls := p.HNS.Total()
 		start = time.Now()
 		if err := c.server.Put(changed); err != nil {
 			t.Fatal(err)
 		}
-		await(reached("10.99.0.1 "))
-		took := time.Since(start)
-		for total := -1; total != p.HNS.State().Total(); time.Sleep(2 * time.Second) {
-			total = p.HNS.State().Total()
-		}
-		calls[own] = p.HNS.State().Total() - before.Total()
+		took := reaches("10.99.0.1 ")
+		calls[own] = p.HNS.Total() - coldCalls
 		name := map[bool]string{true: "ours", false: "upstream"}[own]
 		t.Logf("%s: %d Services of 5 endpoints: cold start %d calls, %.1f s; one endpoint in place of another %d calls, %.2f s",
 			name, services, coldCalls, cold.Seconds(), calls[own], took.Seconds())

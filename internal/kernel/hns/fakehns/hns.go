@@ -62,6 +62,7 @@ type HNS struct {
 	last       hns.Handle
 	violations []string
 	calls      map[string]int
+	total      int
 }
 
 type opened struct {
@@ -85,6 +86,13 @@ func (h *HNS) State() State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return State{h.all(hns.Networks), h.all(hns.Endpoints), h.all(hns.LoadBalancers), slices.Clone(h.violations), len(h.handles), maps.Clone(h.calls)}
+}
+
+// Total is how many calls there were: while it is the same, so is the State.
+func (h *HNS) Total() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.total
 }
 
 // Total is how many calls there were.
@@ -132,6 +140,7 @@ func (h *HNS) Do(c Call) (code hns.Code, handle hns.Handle, document string) {
 	defer h.mu.Unlock()
 	h.prepare()
 	h.calls[c.Function]++
+	h.total++
 	c.ID = c.given()
 	seen := c
 	seen.ID = cmp.Or(c.ID, h.handles[c.Handle].id)
