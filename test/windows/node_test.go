@@ -60,7 +60,10 @@ func (l *lab) newNode(t *testing.T, networkType, release string) *node {
 func (n *node) write(name, text string) {
 	n.Helper()
 	path := filepath.Join(n.manifests, name)
-	err := os.WriteFile(path+".new", []byte(text), 0o644)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path+".new", []byte(text), 0o644)
+	}
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}

@@ -41,7 +41,8 @@ func TestWindows(t *testing.T) {
 }
 
 // serves: what manifests ask for is in HNS at the start, after changes, and after a process was killed,
-// and is removed by --cleanup. What another program made stays.
+// and is removed by --cleanup. What another program made stays. Of the last two an ordinary run tries one with each
+// release: each is a start of wine.
 func (l *lab) serves(t *testing.T, networkType, release string) {
 	n := l.newNode(t, networkType, release)
 	n.flags = append(n.flags, "--enable-dsr")
@@ -78,10 +79,15 @@ func (l *lab) serves(t *testing.T, networkType, release string) {
 	}
 
 	p.Kill()
-	n.write("web.yaml", web("10.244.2.8"))
-	p = n.proxy()
-	n.holds(append(endpoints("10.244.2.8"), balancers("10.244.2.8", 1, source)...)...)
-	p.Kill()
+	if release == "15.5" || testkit.Full() {
+		n.write("web.yaml", web("10.244.2.8"))
+		p = n.proxy()
+		n.holds(append(endpoints("10.244.2.8"), balancers("10.244.2.8", 1, source)...)...)
+		p.Kill()
+	}
+	if release == "15.5" && !testkit.Full() {
+		return
+	}
 	if out, err := n.Try(n.Env, "wine", l.exe, "--cleanup"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -114,20 +120,36 @@ endpoints:
 `
 
 // servesLoadBalancer: health checks go to the node's own endpoint, and packets keep their destination. The
-// network is named by the environment, and what HNS cannot do is said.
+// network is named by the environment, and what HNS cannot do is said. A manifest that is deleted takes none
+// of the same name in another directory along: Windows does not tell directories apart by number.
 func (l *lab) servesLoadBalancer(t *testing.T) {
 	n := l.newNode(t, hns.L2Bridge, "15.5")
 	n.flags = slices.DeleteFunc(n.flags, func(f string) bool { return strings.HasPrefix(f, "--network-name=") })
 	n.flags, n.Env = append(n.flags, "--forward-healthcheck-vip", "--root-hnsendpoint-name=pod1"), append(n.Env, "KUBE_NETWORK="+wine.Network)
-	n.write("lb.yaml", lb)
+	n.write("lb/service.yaml", lb)
+	n.write("web/service.yaml", web("10.244.2.6"))
 	p := n.proxy()
-	n.holds("endpoint remote 10.244.2.6",
+	lines := []string{"endpoint remote 10.244.2.6",
 		"balancer 10.96.0.90 protocol 6 port 80 to 10.244.1.5 10.244.2.6 port 8080 flags 0 mapping 0 distribution 0 source -",
 		"balancer 203.0.113.9 protocol 6 port 80 to 10.244.1.5 port 8080 flags 1 mapping 28 distribution 0 source -",
 		"balancer 203.0.113.9 protocol 6 port 32000 to 10.244.1.5 port 32000 flags 0 mapping 12 distribution 0 source -",
 		"balancer * protocol 6 port 30090 to 10.244.1.5 port 8080 flags 1 mapping 18 distribution 0 source -",
-	)
+	}
+	n.holds(append(balancers("10.244.2.6", 0, "-"), lines...)...)
 	testkit.Until(t, func() bool { return p.Logged("does not look at the source of connections") })
+
+	before := n.HNS.State()
+	if err := os.Remove(filepath.Join(n.manifests, "web", "service.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.holds(lines...)
+	n.settled()
+	after := n.HNS.State()
+	for function, want := range map[string]int{"HcnDeleteLoadBalancer": 3, "HcnCreateLoadBalancer": 0} {
+		if got := after.Calls[function] - before.Calls[function]; got != want {
+			t.Errorf("when a manifest is deleted, %s is called %d times, not %d", function, got, want)
+		}
+	}
 }
 
 // waitsForHNS: without HNS the proxy says so, in its log and on /healthz, and waits; when HNS is there again
@@ -306,7 +328,8 @@ func chartPod(t *testing.T) (command []string, config string) {
 	return command, config
 }
 
-// runsAsService: the service control manager starts the proxy, and ends it; load balancers stay.
+// runsAsService: the service control manager starts the proxy, and ends it; load balancers stay. Beside it another
+// one serves node ports by sockets.
 func (l *lab) runsAsService(t *testing.T) {
 	n := l.newNode(t, hns.L2Bridge, "15.5")
 	n.ServeServices()
@@ -325,8 +348,7 @@ winkernel: {networkName: %s}
 	}
 	bin := strings.Join([]string{wine.Native(l.exe), "--config=" + wine.Native(config), "--manifests=" + wine.Native(n.manifests), "--page=false", "--control-socket="}, " ")
 	// Services end with the last program that is none.
-	n.Run(l.exe, "--sandbox", "--manifests="+wine.Native(n.manifests), "--page=false", "--control-socket=",
-		"--healthz-bind-address="+n.FreeAddress(), "--metrics-bind-address="+n.FreeAddress())
+	n.sandbox()
 	n.Machine.Run("wine", "sc", "create", "kube-proxy", "binPath=", bin)
 	n.Machine.Run("wine", "sc", "start", "kube-proxy")
 	n.holds(served("10.244.2.6")...)
@@ -346,7 +368,7 @@ func (l *lab) testsPackages(t *testing.T) {
 	if err := os.Mkdir(l.Path(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	arguments := []string{"test", "-vet=off", "-c"}
+	arguments := []string{"test", "-vet=off", "-ldflags=-s -w", "-c"}
 	for _, p := range packages {
 		arguments = append(arguments, "sluice/internal/"+p)
 	}
