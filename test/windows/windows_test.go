@@ -363,7 +363,7 @@ winkernel: {networkName: %s}
 
 // testsPackages runs the tests of packages that know no system.
 func (l *lab) testsPackages(t *testing.T) {
-	packages := strings.Fields(testkit.Extent("", "base/backoff base/filewatch model dataplane/kernelspace", pure))
+	packages := strings.Fields(testkit.Extent("", "base/backoff base/filewatch model observe/health", pure))
 	dir := "tests"
 	if err := os.Mkdir(l.Path(dir), 0o755); err != nil {
 		t.Fatal(err)
@@ -381,7 +381,15 @@ func (l *lab) testsPackages(t *testing.T) {
 	}
 }
 
-// pure are the packages whose tests need nothing that only Linux has.
+// pure are the packages whose tests need nothing that only Linux has. Left out are those of
+//   - base/regularfile and source/manifest: they make links, pipes and devices, and wine has none, or stands still;
+//   - base/httpserver: of a flood of connections, wine refuses some;
+//   - dataplane/relay: in wine, packets of UDP do not come back between sockets of one process. TestWindows has
+//     clients and endpoints that are others;
+//   - dataplane/sandbox: in wine, a connection that the proxy leaves as it ends is not reset, but at its end.
+//
+// Others were not tried, such as those of servers, commands and the API.
 const pure = `base/backoff base/filewatch base/inet base/notify base/prefetch base/printable base/spelling base/yamlsyntax
-	model plan engine source kernel/hns dataplane/kernelspace oracle
-	answer/diff answer/explain answer/listing answer/output answer/services answer/status observe/history observe/verdict`
+	model plan engine source kernel/hns dataplane/kernelspace oracle oracle/randomworld
+	answer/diff answer/explain answer/listing answer/output answer/services answer/status observe/ejection observe/evidence
+	observe/health observe/history observe/verdict`

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -129,7 +131,7 @@ func ask(at netip.AddrPort) reply {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testkit.Scaled(testkit.Timeout)}
 	response, err := client.Get("http://" + at.String() + "/any/path")
 	if err != nil {
-		if strings.Contains(err.Error(), "connection refused") {
+		if errors.Is(err, socketerror.ConnectionRefused) {
 			return refused
 		}
 		return reply{status: err.Error()}

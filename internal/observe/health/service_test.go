@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/socketerror"
 	"sluice/internal/engine"
 	"sluice/internal/model"
 	"sluice/internal/plan"
@@ -156,7 +157,7 @@ func TestPortInUseIsReportedOnceAndRetried(t *testing.T) {
 	if len(lines) != 1 {
 		t.Fatalf("%d reports, want one: %q", len(lines), lines)
 	}
-	for _, want := range []string{`"service"="default/web"`, `"address"="` + netip.AddrPortFrom(here, ports[0]).String(), "address already in use", "another healthCheckNodePort"} {
+	for _, want := range []string{`"service"="default/web"`, `"address"="` + netip.AddrPortFrom(here, ports[0]).String(), socketerror.AddressInUse.Error(), "another healthCheckNodePort"} {
 		if !strings.Contains(lines[0], want) {
 			t.Errorf("report %q lacks %q", lines[0], want)
 		}
