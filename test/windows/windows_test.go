@@ -384,9 +384,9 @@ func (l *lab) testsPackages(t *testing.T) {
 // pure are the packages whose tests need nothing that only Linux has. Left out are those of
 //   - base/regularfile and source/manifest: they make links, pipes and devices, and wine has none, or stands still;
 //   - base/httpserver: of a flood of connections, wine refuses some;
-//   - dataplane/relay: in wine, packets of UDP do not come back between sockets of one process. TestWindows has
-//     clients and endpoints that are others;
-//   - dataplane/sandbox: in wine, a connection that the proxy leaves as it ends is not reset, but at its end.
+//   - dataplane/relay and observe/loopback: with wine, answers of UDP come from 127.0.0.1 whichever address of the loopback a socket
+//     has; and silence and devices are of Linux alone;
+//   - dataplane/relay and dataplane/sandbox: with wine, a connection that is reset while it is read from is at its end.
 //
 // Others were not tried, such as those of servers, commands and the API.
 const pure = `base/backoff base/filewatch base/inet base/notify base/prefetch base/printable base/spelling base/yamlsyntax
