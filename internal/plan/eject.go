@@ -29,7 +29,7 @@ func (d *draft) checkEject() {
 		return
 	}
 	d.problemOnce(model.Problem{
-		Field:  "metadata.annotations",
+		Field:  "metadata.annotations[sluice/eject]",
 		Reason: "endpoints that do not answer are not left out in the proxy mode of this node",
 		Remedy: "remove the annotation sluice/eject, or choose another proxy mode",
 	})
