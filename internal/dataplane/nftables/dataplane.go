@@ -142,6 +142,8 @@ func New(o Options) (_ *Dataplane, err error) {
 	if d.monitor, err = newMonitor(o.NetNS, d.names[:], o.Logger, d.writer); err != nil {
 		return nil, err
 	}
+	// It writes very many elements, of tables that are not looked at.
+	d.directState.conn.opened = func(c *nft.Conn) error { return d.monitor.notifications.Ignore(d.writer, c) }
 	d.stop = dataplane.Background(d.verifyMissed, d.followClients)
 	return d, nil
 }

@@ -14,13 +14,14 @@ import (
 type sideConn struct {
 	*nft.Conn // nil while it is not needed
 	netns     int
+	opened    func(*nft.Conn) error // called when it was opened; nil for nothing
 
 	mu    sync.Mutex
 	ended bool
 }
 
 // open opens it, unless it is.
-func (c *sideConn) open() (err error) {
+func (c *sideConn) open() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Conn != nil {
@@ -29,7 +30,15 @@ func (c *sideConn) open() (err error) {
 	if c.ended {
 		return net.ErrClosed
 	}
-	c.Conn, err = nft.Dial(c.netns, nft.SendBuffer)
+	conn, err := nft.Dial(c.netns, nft.SendBuffer)
+	if err == nil && c.opened != nil {
+		if err = c.opened(conn); err != nil {
+			conn.Close()
+		}
+	}
+	if err == nil {
+		c.Conn = conn
+	}
 	return err
 }
 

@@ -95,17 +95,20 @@ func (c *Conn) Join(group uint32) error { return c.nl.JoinGroup(group) }
 // Leave stops to listen to a multicast group.
 func (c *Conn) Leave(group uint32) error { return c.nl.LeaveGroup(group) }
 
-// Ignore drops messages that a port caused before they take space in the buffer.
-func (c *Conn) Ignore(port uint32) error {
+// Ignore drops messages that some ports caused before they take space in the buffer, and only those.
+func (c *Conn) Ignore(ports ...uint32) error {
 	const portAt = 12 // in struct nlmsghdr; the load is big-endian, the header is not
-	var native [4]byte
-	binary.NativeEndian.PutUint32(native[:], port)
-	return c.attach([]unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(native[:]), Jt: 0, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
-	})
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt}}
+	for i, port := range ports {
+		var native [4]byte
+		binary.NativeEndian.PutUint32(native[:], port)
+		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+			K: binary.BigEndian.Uint32(native[:]), Jt: uint8(len(ports) - i)})
+	}
+	return c.attach(append(program,
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	))
 }
 
 // RequireClear drops messages in which a 32-bit attribute has one of some bits set, before they

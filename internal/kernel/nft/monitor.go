@@ -51,6 +51,15 @@ func NewMonitor(netns int, ours *Conn) (*Monitor, error) {
 	return &Monitor{socket: socket}, nil
 }
 
+// Ignore has the monitor receive nothing caused by some connections, instead of the one that it was made with.
+func (m *Monitor) Ignore(ours ...*Conn) error {
+	ports := make([]uint32, len(ours))
+	for i, c := range ours {
+		ports[i] = c.Port()
+	}
+	return m.socket.Ignore(ports...)
+}
+
 // Join starts to listen. While any program listens, the kernel sends a notification
 // for every element of every transaction: leave while writing very many.
 func (m *Monitor) Join() error { return m.socket.Join(unix.NFNLGRP_NFTABLES) }
