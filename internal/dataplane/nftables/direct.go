@@ -5,7 +5,6 @@ package nftables
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,8 +33,10 @@ type directState struct {
 	// resumes says that packets were handed on before, and other nodes know that.
 	resumes  bool
 	settings dataplane.Direct
-	// generation is that of the ruleset when the tables were last known to be as they should be.
+	// generation is that of the ruleset when the tables were last known to be as they should be, 0 if that is not
+	// known.
 	generation uint32
+	mended     time.Time // when it was looked at last
 	ingress    *mirror
 	families   map[model.Family]*directFamily
 	counted    tally
@@ -47,15 +48,32 @@ type directState struct {
 type directFamily struct {
 	*layout
 	*mirror
-	pools   map[affinityID]*directPool
-	poolsOf map[plan.Key]affinityID
+	pools     map[affinityID]*directPool
+	poolsOf   map[plan.Key]affinityID
+	tables    map[affinityID]*slotTable
+	handovers map[handoverKey]*handover
 	// numbers are those of nodes by address, addrs the reverse. Packets are handed to those that are usable, and
 	// those of connections that are not known here to those that are reached.
 	numbers         map[netip.Addr]nodeNumber
 	addrs           []netip.Addr
 	usable, reached []bool
 	byName          map[string]nodeNumber
+	// read are handovers that an earlier process left, by their chains for second chances, until it is known which pools
+	// they are of; nil if there were none.
+	read map[string]*handover
+	directCache
 }
+
+// directCache is what pools have in common, while a change is written.
+type directCache struct {
+	lookups  map[string]*directLookup
+	resolved map[*directLookup]*slotTable
+	moves    map[move]formerly
+}
+
+// mendPeriod is how long changes may follow each other before it is looked whether another program has changed the
+// tables.
+const mendPeriod = 10 * time.Second
 
 func newDirectState(name string, netns int) *directState {
 	d := &directState{conn: sideConn{netns: netns}, name: name, clock: time.Now, bound: maxElements}
@@ -71,8 +89,10 @@ func (d *directState) reset() {
 			continue
 		}
 		d.families[f] = &directFamily{
-			layout: layouts[f], mirror: newMirror(layouts[f].nf, d.name), pools: map[affinityID]*directPool{},
-			poolsOf: map[plan.Key]affinityID{}, numbers: map[netip.Addr]nodeNumber{}, addrs: make([]netip.Addr, unknownNode+1),
+			layout: layouts[f], mirror: newMirror(layouts[f].nf, d.name),
+			pools: map[affinityID]*directPool{}, poolsOf: map[plan.Key]affinityID{},
+			tables: map[affinityID]*slotTable{}, handovers: map[handoverKey]*handover{},
+			numbers: map[netip.Addr]nodeNumber{}, addrs: make([]netip.Addr, unknownNode+1),
 		}
 	}
 }
@@ -88,8 +108,14 @@ func (d *directState) Direct(ctx context.Context, settings *dataplane.Direct) er
 	if d.settings.NoIPv6 != settings.NoIPv6 {
 		d.settings.NoIPv6, d.known = settings.NoIPv6, false
 	}
-	if err := d.mend(ctx); err != nil {
-		return err
+	// Looking takes longer than most changes.
+	now := d.clock()
+	looks := len(settings.Changed) == 0 || now.Sub(d.mended) >= mendPeriod
+	if looks {
+		d.mended = now
+		if err := d.mend(ctx); err != nil {
+			return err
+		}
 	}
 	all := !d.known
 	if all {
@@ -99,8 +125,12 @@ func (d *directState) Direct(ctx context.Context, settings *dataplane.Direct) er
 		}
 	}
 	err := d.follow(ctx, settings, all)
-	if d.known, d.absent = err == nil, false; err == nil {
-		d.resumes = false
+	if d.known, d.absent = err == nil, false; err != nil {
+		d.resumes = d.resumes || errors.Is(err, unix.ENOENT) // another program has removed something
+		return err
+	}
+	d.resumes = false
+	if d.generation = 0; looks || all {
 		d.generation, err = d.conn.Generation(ctx)
 	}
 	return err
@@ -128,62 +158,66 @@ func (d *directState) follow(ctx context.Context, settings *dataplane.Direct, al
 	before := d.settings
 	d.settings = *settings
 	all = all || !sameNode(&before, settings)
-	b := &nft.Batch{}
-	d.ingress.create(b, ingressSets())
+	paths := all || !samePeers(before.Peers, settings.Peers)
+	w := &directWriter{d: d, Batch: &nft.Batch{}, ingress: d.ingress, paths: paths, now: d.clock()}
+	d.ingress.create(w.Batch, ingressSets())
 	shared := map[*mirror]map[string]map[string]string{d.ingress: {peers: d.peerKeys()}}
-	dirty := map[*directFamily]map[affinityID]struct{}{}
 	for _, f := range d.families {
-		f.create(b, f.sharedSets())
+		f.create(w.Batch, f.sharedSets())
 		f.number(settings)
 		shared[f.mirror] = map[string]map[string]string{peers: d.peerKeys(), handedBy: d.peerKeys(),
 			peerAddrs: d.peerAddrs(f), nodeIPs: d.nodeIPs(f)}
-		dirty[f] = map[affinityID]struct{}{}
-		if all || !samePeers(before.Peers, settings.Peers) {
-			for id := range f.pools {
-				dirty[f][id] = struct{}{}
-			}
+	}
+	for m, sets := range shared {
+		for set, want := range sets {
+			m.add(w.Batch, set, want)
+		}
+	}
+	dirty := d.place(all, w.now)
+	for _, f := range d.families {
+		if err := w.write(ctx, f, dirty[f]); err != nil {
+			return err
 		}
 	}
 	for m, sets := range shared {
 		for set, want := range sets {
-			m.add(b, set, want)
+			m.retain(w.Batch, set, want)
 		}
 	}
-	now, begins := d.clock(), time.Time{}
+	d.baseChains(w.Batch)
+	return d.commit(ctx, w.Batch)
+}
+
+// place puts frontends that changed into their pools, all of them if all is set, and returns the pools that may have
+// to be written.
+func (d *directState) place(all bool, now time.Time) map[*directFamily]map[affinityID]struct{} {
+	dirty := map[*directFamily]map[affinityID]struct{}{}
+	for _, f := range d.families {
+		dirty[f] = map[affinityID]struct{}{}
+		for id, p := range f.pools {
+			if p.begin(now) || all {
+				dirty[f][id] = struct{}{}
+			}
+		}
+	}
+	begins := time.Time{}
 	if !d.resumes {
 		begins = now.Add(dataplane.DirectDelay)
 	}
 	place := func(k plan.Key) {
 		if f := d.families[k.Family()]; f != nil {
-			f.place(k, settings.Frontends[k], begins, dirty[f])
+			f.place(k, d.settings.Frontends[k], begins, dirty[f])
 		}
 	}
-	for k := range settings.Changed {
+	for k := range d.settings.Changed {
 		place(k)
 	}
 	if all {
-		for k := range settings.Frontends {
+		for k := range d.settings.Frontends {
 			place(k)
 		}
 	}
-	for _, f := range d.families {
-		for id, p := range f.pools {
-			if forgot, begins := p.forget(now), p.begin(now); forgot || begins {
-				dirty[f][id] = struct{}{}
-			}
-		}
-	}
-	b, err := d.writePools(ctx, b, dirty, now)
-	if err != nil {
-		return err
-	}
-	for m, sets := range shared {
-		for set, want := range sets {
-			m.retain(b, set, want)
-		}
-	}
-	d.baseChains(b)
-	return d.commit(ctx, b)
+	return dirty
 }
 
 func (d *directState) commit(ctx context.Context, b *nft.Batch) error {
@@ -191,32 +225,6 @@ func (d *directState) commit(ctx context.Context, b *nft.Batch) error {
 		return nil
 	}
 	return d.conn.Commit(ctx, b)
-}
-
-// writePools writes the pools that changed, and returns what was not committed yet.
-func (d *directState) writePools(
-	ctx context.Context, b *nft.Batch, dirty map[*directFamily]map[affinityID]struct{}, now time.Time,
-) (*nft.Batch, error) {
-	for f, ids := range dirty {
-		for _, id := range slices.Sorted(maps.Keys(ids)) {
-			if b.Elements() > d.bound/2 {
-				if err := d.commit(ctx, b); err != nil {
-					return nil, err
-				}
-				b = &nft.Batch{}
-			}
-			p := f.pools[id]
-			if len(p.frontends) == 0 {
-				p.write(b, f, d.ingress, nil, nil)
-				delete(f.pools, id)
-				continue
-			}
-			p.assign(f.slotsOf(p, d.settings.Node), now)
-			want, rules := p.want(f, d)
-			p.write(b, f, d.ingress, want, rules)
-		}
-	}
-	return b, nil
 }
 
 // baseChains writes the chains that all pools share, and removes those of another device.
@@ -261,34 +269,6 @@ func (f *directFamily) numberOf(addr netip.Addr) nodeNumber {
 	return n
 }
 
-// slotsOf returns the nodes that have the slots of a pool.
-func (f *directFamily) slotsOf(p *directPool, self string) []nodeNumber {
-	var of *plan.Direct
-	for _, fe := range p.frontends {
-		of = fe.Direct
-	}
-	numbers := make([]nodeNumber, len(of.Nodes))
-	for i, n := range of.Nodes {
-		number, known := f.byName[n.Name]
-		switch {
-		case n.Name == self:
-			numbers[i] = thisNode
-		case known:
-			numbers[i] = number
-		default:
-			numbers[i] = unknownNode
-		}
-	}
-	if of != p.of { // the table takes longer to compute than the rest
-		p.of, p.table = of, of.Slots()
-	}
-	slots := make([]nodeNumber, len(p.table))
-	for i, n := range p.table {
-		slots[i] = numbers[n]
-	}
-	return slots
-}
-
 // place puts a frontend into its pool, or takes it out, and records which pools changed. Packets of a new pool are
 // handed on when it begins.
 func (f *directFamily) place(k plan.Key, fe *plan.Frontend, begins time.Time, dirty map[affinityID]struct{}) {
@@ -308,6 +288,9 @@ func (f *directFamily) place(k plan.Key, fe *plan.Frontend, begins time.Time, di
 	}
 	p.protocol = fe.Protocol
 	p.frontends[k], f.poolsOf[k] = fe, id
+	if p.handover == nil {
+		f.adopt(p, k)
+	}
 	dirty[id] = struct{}{}
 }
 

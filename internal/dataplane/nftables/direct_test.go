@@ -80,12 +80,14 @@ func TestDirectTables(t *testing.T) {
 	unchanged.Changed = nil
 	apply(d, unchanged)
 	three := list()
-	apply(d, directFixture(1, "n1", "n2", "n3", "n4"))
+	for range 2 { // what is not used any more goes the next time
+		apply(d, directFixture(1, "n1", "n2", "n3", "n4"))
+	}
 	four := list()
 	if !strings.Contains(three, "goto pass-") || three == four {
 		t.Fatalf("there is\n%s", three)
 	}
-	moved := len(d.pools0().own())
+	moved := len(d.pools0().handover.table.ownSlots())
 	if moved == 0 || previousOfAll(d) != moved {
 		t.Errorf("%d slots became this node's, and of %d it is known who had them before", moved, previousOfAll(d))
 	}
@@ -121,10 +123,12 @@ func TestDirectTables(t *testing.T) {
 		t.Errorf("after a node came back there is\n%s\nnot\n%s", now, four)
 	}
 	// What another program changes is mended, with the same memory.
+	noChange := directFixture(1, "n1", "n2", "n3", "n4")
+	noChange.Changed = nil
 	for _, change := range []string{"flush chain netdev sluice-direct from-peer", "delete table ip sluice-direct", "flush map ip6 sluice-direct second",
 		"flush set netdev sluice-direct peers"} {
 		k.nft("", change)
-		apply(again, directFixture(1, "n1", "n2", "n3", "n4"))
+		apply(again, noChange)
 		if now := list(); strings.Count(now, "\n") < strings.Count(four, "\n")/2 || strings.Count(now, "goto pass-") != strings.Count(four, "goto pass-") {
 			t.Errorf("after %q there is\n%.4000s", change, now)
 		}
@@ -210,8 +214,9 @@ func (d *directState) pools0() *directPool {
 	return nil
 }
 
-func (p *directPool) own() (slots []int) {
-	for i, own := range p.now.own {
+// ownSlots are those of this node.
+func (t *slotTable) ownSlots() (slots []int) {
+	for i, own := range t.own {
 		if own {
 			slots = append(slots, i)
 		}
@@ -220,37 +225,143 @@ func (p *directPool) own() (slots []int) {
 }
 
 func previousOfAll(d *Dataplane) (n int) {
-	for i, node := range d.pools0().now.asked[0] {
-		if node != thisNode && d.pools0().now.own[i] {
+	r := d.pools0().handover
+	for _, i := range r.table.ownSlots() {
+		if len(r.asked) > 0 && r.asked[0][i] != thisNode {
 			n++
 		}
 	}
 	return n
 }
 
+// manyDirect is the fixture with more Services than one, whose load balancer IPs follow each other.
+func manyDirect(services int, on func(i int) []string) *dataplane.Direct {
+	all := directFixture(1)
+	all.Frontends, all.Changed = map[plan.Key]*plan.Frontend{}, map[plan.Key]struct{}{}
+	for i := range services {
+		for _, fe := range directFixture(1, on(i)...).Frontends {
+			if fe.NodePort() {
+				continue
+			}
+			fe.Key.Port, fe.Service.Name = uint16(1000+i), fmt.Sprint("s", i)
+			all.Frontends[fe.Key], all.Changed[fe.Key] = fe, struct{}{}
+		}
+	}
+	return all
+}
+
+// Service ports with endpoints on the same nodes have one table of slots, also if it was a restart or a change that
+// made them the same, and who had slots before differs. What is not used any more is removed.
+func TestDirectTablesAreShared(t *testing.T) {
+	k := newKernel(t)
+	d := k.dataplane()
+	at := time.Now()
+	d.clock = func() time.Time { return at }
+	all := func(int) []string { return []string{"n1", "n2", "n3", "n4"} }
+	first := func(i int) []string { return all(i)[:4-max(0, 1-i)] }
+	check := func(what string, on func(int) []string, tables, asked int) {
+		t.Helper()
+		for range 2 {
+			if err := d.Direct(t.Context(), manyDirect(10, on)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rules := k.nft("", "list table ip sluice-direct")
+		if has := strings.Count(rules, "map slots-"); has != tables || strings.Count(rules, "set own-") != tables {
+			t.Errorf("%s: %d tables, not %d", what, has, tables)
+		}
+		if has := strings.Count(rules, "map asked-"); has != asked {
+			t.Errorf("%s: %d maps of nodes that had slots before, not %d", what, has, asked)
+		}
+		if has := strings.Count(rules, "chain receive-"); has != 20 {
+			t.Errorf("%s: %d chains to endpoints here, not one for each service port", what, has)
+		}
+	}
+	check("at first", all, 1, 0)
+	at = at.Add(dataplane.DirectDelay)
+	check("when it begins", all, 1, 0)
+	check("when one has other nodes", first, 2, 2) // of TCP and UDP
+	check("when it has the same again", all, 1, 2)
+	d = k.dataplane()
+	d.clock = func() time.Time { return at }
+	check("after a restart", all, 1, 2)
+	if n := d.directState.conn.Commits(); n > 0 {
+		t.Errorf("a restart wrote %d transactions", n)
+	}
+	at = at.Add(datagramMemory)
+	check("when datagrams are forgotten", all, 1, 1)
+	// An address that another Service gets is its own, whoever is written first.
+	for _, services := range [][2]string{{"s0", "s1"}, {"s1", "s0"}} {
+		moved := manyDirect(1, all)
+		for k, fe := range moved.Frontends {
+			fe.Service.Name = services[1]
+			moved.Frontends[k], moved.Changed[k] = fe, struct{}{}
+		}
+		for port := uint16(1001); port < 1010; port++ {
+			for k := range manyDirect(1, all).Frontends {
+				k.Port = port
+				moved.Changed[k] = struct{}{}
+			}
+		}
+		if err := d.Direct(t.Context(), moved); err != nil {
+			t.Fatal(err)
+		}
+		if rules := k.nft("", "list map ip sluice-direct received"); strings.Count(rules, "goto receive-") != 2 {
+			t.Errorf("after the addresses of %s became those of %s there is\n%s", services[0], services[1], rules)
+		}
+	}
+}
+
+// Who is asked for a connection that is not known here: the node that has the slot, and those that had it.
+func TestNodesThatAreAsked(t *testing.T) {
+	const n2, n3, n4, dead, mute = 2, 3, 4, 5, 6 // mute answers on the link, but not to probes
+	f := &directFamily{usable: []bool{n2: true, n3: true, n4: true, mute: false}, reached: []bool{n2: true, n3: true, n4: true, mute: true}}
+	for _, tt := range []struct {
+		protocol model.Protocol
+		owner    nodeNumber
+		formerly candidates
+		want     candidates // besides the owner, if it gets packets
+	}{
+		{model.TCP, thisNode, candidates{}, candidates{}},
+		{model.TCP, thisNode, candidates{n2, n3, n4}, candidates{n2, n3, n4}},
+		{model.TCP, n2, candidates{}, candidates{}},
+		{model.TCP, n2, candidates{n3, n2, n4}, candidates{n3, n4}},
+		{model.TCP, n2, candidates{n3, dead, n4}, candidates{n3}}, // three are asked at most
+		{model.TCP, mute, candidates{}, candidates{mute}},
+		{model.TCP, mute, candidates{n2, n3, n4}, candidates{mute, n2, n3}},
+		{model.TCP, dead, candidates{n2}, candidates{n2}},
+		{model.TCP, unknownNode, candidates{n2, mute}, candidates{n2, mute}},
+		{model.UDP, n2, candidates{}, candidates{n2}},
+		{model.UDP, n2, candidates{n3}, candidates{n3}},
+		{model.UDP, n2, candidates{dead}, candidates{}},
+		{model.UDP, n2, candidates{unknownNode}, candidates{}},
+		{model.UDP, thisNode, candidates{n3}, candidates{n3}},
+	} {
+		r := &handover{handoverKey: handoverKey{table: &slotTable{slots: []nodeNumber{tt.owner}}, handoverKind: handoverKind{protocol: tt.protocol}},
+			formerly: []candidates{tt.formerly}}
+		if got := r.others(0, f); got != tt.want {
+			t.Errorf("%s of a slot of %d, formerly %v: asked are %v, not %v", tt.protocol, tt.owner, tt.formerly, got, tt.want)
+		}
+		if r.formerly = nil; tt.formerly == (candidates{}) && tt.protocol == model.UDP && r.others(0, f) != (candidates{}) {
+			t.Error("where nothing is remembered the table of slots says who is asked")
+		}
+	}
+}
+
 // BenchmarkDirect has 100 Services of two ports with direct return in both families among four nodes: the start, a node
 // that leaves one of them, and one that can no longer be used.
 func BenchmarkDirect(b *testing.B) {
 	const services = 100
-	nodes := []string{"n1", "n2", "n3", "n4"}
 	fixture := func(changed int) *dataplane.Direct {
-		all := directFixture(1, nodes...)
-		ports := all.Frontends
-		all.Frontends, all.Changed = map[plan.Key]*plan.Frontend{}, map[plan.Key]struct{}{}
-		for i := range services {
-			for _, fe := range ports {
-				if fe.NodePort() {
-					continue
-				}
-				one := *fe
-				one.Key.Port, one.Service.Name = uint16(1000+i), fmt.Sprint("s", i)
-				if i == changed {
-					one.Direct = &plan.Direct{Nodes: fe.Direct.Nodes[:3], Local: fe.Direct.Local}
-				}
-				all.Frontends[one.Key] = &one
-				if changed < 0 || i == changed {
-					all.Changed[one.Key] = struct{}{}
-				}
+		all := manyDirect(services, func(i int) []string {
+			if i == changed {
+				return []string{"n1", "n2", "n3"}
+			}
+			return []string{"n1", "n2", "n3", "n4"}
+		})
+		for k := range all.Changed {
+			if changed >= 0 && all.Frontends[k].Service.Name != fmt.Sprint("s", changed) {
+				delete(all.Changed, k)
 			}
 		}
 		return all

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,26 +51,27 @@ func (d *directState) adopt(ctx context.Context) error {
 	case !slices.EqualFunc(there, wanted, func(f nft.Family, m *mirror) bool { return f == m.Family }):
 		return errForeign
 	}
-	ids, err := d.adoptSets(ctx)
-	if err != nil {
-		return err
-	}
-	for _, f := range d.families {
-		f.adoptNodes()
-		for _, id := range ids[f] {
-			if err := d.adoptPool(ctx, f, id); err != nil {
-				return err
-			}
-		}
-		if err := d.adoptElements(f); err != nil {
-			return err
-		}
-	}
 	for _, m := range d.mirrors() {
+		var err error
 		if m.chains, err = d.readChains(ctx, m); err != nil {
 			return err
 		}
 		m.exists = true
+	}
+	ingress, err := d.setsOf(ctx, d.ingress, ingressSets())
+	if err != nil {
+		return err
+	}
+	for _, f := range d.families {
+		sets, err := d.setsOf(ctx, f.mirror, f.sharedSets())
+		if err != nil {
+			return err
+		}
+		f.adoptNodes()
+		f.read = map[string]*handover{}
+		if err := d.adoptSets(ctx, f, ingress, sets); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -107,33 +109,40 @@ func (d *directState) readChains(ctx context.Context, m *mirror) (map[string][]u
 	return all, nil
 }
 
-// adoptSets checks the sets, and returns the pools that there are.
-func (d *directState) adoptSets(ctx context.Context) (map[*directFamily][]affinityID, error) {
-	ingress, err := d.setsOf(ctx, d.ingress, ingressSets())
-	if err != nil {
-		return nil, err
-	}
-	ids := map[*directFamily][]affinityID{}
-	for _, f := range d.families {
-		own, err := d.setsOf(ctx, f.mirror, f.sharedSets())
+// adoptSets reads the tables, handovers and pools of a family. It is known later which pools have which handover.
+func (d *directState) adoptSets(ctx context.Context, f *directFamily, ingress, sets map[string]nft.SetInfo) error {
+	asked := 0
+	for name := range sets {
+		var err error
+		hex, isTable := strings.CutPrefix(name, slotsPrefix)
+		pool, isPool := strings.CutPrefix(name, localPrefix)
+		switch {
+		case isTable:
+			err = d.adoptTable(ctx, f, hex, ingress, sets)
+		case isPool:
+			err = d.adoptPool(ctx, f, pool, sets)
+		case strings.HasPrefix(name, askedPrefix):
+			asked++
+		}
 		if err != nil {
-			return nil, err
-		}
-		for name := range own {
-			hex, is := strings.CutPrefix(name, slotsPrefix)
-			if !is {
-				continue
-			}
-			n, err := strconv.ParseUint(hex, 16, 64)
-			sets := f.poolSets(affinityID(n))
-			at, there := ingress[name]
-			if err != nil || !there || !sets[0].Matches(at) || !allMatch(sets, own) {
-				return nil, errForeign
-			}
-			ids[f] = append(ids[f], affinityID(n))
+			return err
 		}
 	}
-	return ids, nil
+	for chain := range f.mirror.chains {
+		name, is := strings.CutPrefix(chain, secondPrefix)
+		if !is || chain == secondChance {
+			continue
+		}
+		r, err := d.adoptHandover(ctx, f, name, sets)
+		if err != nil {
+			return err
+		}
+		asked -= len(r.asked)
+	}
+	if asked != 0 {
+		return errForeign
+	}
+	return nil
 }
 
 // setsOf returns the sets of a table, which must have the wanted ones.
@@ -186,61 +195,115 @@ func (f *directFamily) adoptNodes() {
 	}
 }
 
-// adoptPool reads what the kernel has of a pool. Slots that are neither this node's nor handed to another one
-// are of a node that is not known.
-func (d *directState) adoptPool(ctx context.Context, f *directFamily, id affinityID) error {
-	p := &directPool{id: id, frontends: map[plan.Key]*plan.Frontend{}, slots: make([]nodeNumber, plan.DirectSlots),
-		former: make([]candidates, plan.DirectSlots), moved: d.clock(), now: newDirectProgram()}
-	ingress := make([]nodeNumber, plan.DirectSlots)
-	for _, r := range []struct {
-		table nft.Table
-		set   string
-		into  []nodeNumber
-	}{
-		{d.ingress.Table, slotsOf(id), ingress}, {f.Table, slotsOf(id), p.now.handed},
-		{f.Table, askedOf(id, 0), p.now.asked[0]}, {f.Table, askedOf(id, 1), p.now.asked[1]}, {f.Table, askedOf(id, 2), p.now.asked[2]},
-	} {
-		err := d.eachSlot(ctx, f, r.table, r.set, plan.DirectSlots, func(slot int, value *decoder) {
-			r.into[slot] = f.numberOf(value.Addr())
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if !slices.Equal(ingress, p.now.handed) {
+// adoptTable reads a table. Slots that are neither this node's nor handed to another one are of a node that is not
+// known.
+func (d *directState) adoptTable(
+	ctx context.Context, f *directFamily, hex string, ingress, sets map[string]nft.SetInfo,
+) error {
+	id, err := strconv.ParseUint(hex, 16, 64)
+	t := &slotTable{id: affinityID(id), slots: make([]nodeNumber, plan.DirectSlots),
+		handed: make([]nodeNumber, plan.DirectSlots), own: make([]bool, plan.DirectSlots)}
+	if own := t.sets(f.layout); err != nil || !allMatch(own, sets) || !allMatch(own[:1], ingress) {
 		return errForeign
 	}
-	err := d.eachSlot(ctx, f, f.Table, ownOf(id), plan.DirectSlots, func(slot int, _ *decoder) { p.now.own[slot] = true })
-	if err != nil {
+	same := make([]nodeNumber, plan.DirectSlots)
+	if err := d.readNodes(ctx, f, d.ingress.Table, slotsOf(t.id), same); err != nil {
 		return err
 	}
-	err = d.eachSlot(ctx, f, f.Table, localOf(id), 1<<20, func(slot int, value *decoder) {
-		for len(p.now.local) <= slot {
-			p.now.local = append(p.now.local, netip.AddrPort{})
+	if err := d.readNodes(ctx, f, f.Table, slotsOf(t.id), t.handed); err != nil {
+		return err
+	}
+	if !slices.Equal(same, t.handed) {
+		return errForeign
+	}
+	err = d.eachSlot(ctx, f, f.Table, ownOf(t.id), plan.DirectSlots, func(slot int, _ *decoder) { t.own[slot] = true })
+	for i, n := range t.handed {
+		switch {
+		case t.own[i]:
+		case n != thisNode:
+			t.slots[i] = n
+		default:
+			t.slots[i] = unknownNode
 		}
-		p.now.local[slot] = value.endpoint()
-	})
-	if err != nil {
-		return err
 	}
-	for i := range p.slots {
-		for c := range p.now.asked {
-			if n := p.now.asked[c][i]; n != p.now.handed[i] || n == thisNode {
-				p.former[i][c] = n
+	f.tables[t.id] = t
+	return err
+}
+
+// adoptHandover reads a handover.
+func (d *directState) adoptHandover(
+	ctx context.Context, f *directFamily, name string, sets map[string]nft.SetInfo,
+) (*handover, error) {
+	key, ok := f.parseHandover(name)
+	if !ok {
+		return nil, errForeign
+	}
+	r := &handover{handoverKey: key, there: true, moved: d.clock()}
+	for c := range len(candidates{}) {
+		set, there := sets[askedOf(name, c)]
+		if !there {
+			break
+		}
+		if !r.askedSet(f.layout, c).Matches(set) {
+			return nil, errForeign
+		}
+		r.asked = append(r.asked, make([]nodeNumber, plan.DirectSlots))
+		if err := d.readNodes(ctx, f, f.Table, set.Name, r.asked[c]); err != nil {
+			return nil, err
+		}
+	}
+	if key.former != 0 {
+		r.formerly = make([]candidates, plan.DirectSlots)
+	}
+	for c, nodes := range r.asked {
+		for i, n := range nodes {
+			if r.formerly != nil && n != key.table.handed[i] {
+				r.formerly[i][c] = n
 			}
 		}
-		switch {
-		case p.now.own[i]:
-		case p.now.handed[i] != thisNode:
-			p.slots[i] = p.now.handed[i]
-		case p.former[i][0] != thisNode: // packets are not handed to it, but it is asked
-			p.slots[i] = p.former[i][0]
-		default:
-			p.slots[i] = unknownNode
-		}
 	}
-	f.pools[id] = p
-	return nil
+	f.handovers[key], f.read[secondOf(name)] = r, r
+	key.table.users++
+	return r, nil
+}
+
+// adoptPool reads which endpoints connections of a pool are led to here.
+func (d *directState) adoptPool(ctx context.Context, f *directFamily, hex string, sets map[string]nft.SetInfo) error {
+	id, err := strconv.ParseUint(hex, 16, 64)
+	p := &directPool{id: affinityID(id), frontends: map[plan.Key]*plan.Frontend{}, served: true}
+	if err != nil || !f.localSet(p.id).Matches(sets[localOf(p.id)]) {
+		return errForeign
+	}
+	f.pools[p.id] = p
+	return d.eachSlot(ctx, f, f.Table, localOf(p.id), 1<<20, func(slot int, value *decoder) {
+		for len(p.local) <= slot {
+			p.local = append(p.local, netip.AddrPort{})
+		}
+		p.local[slot] = value.endpoint()
+	})
+}
+
+// adopt finds the handover that a pool had by the elements of one of its frontends. Packets of such a pool are handed on.
+func (f *directFamily) adopt(p *directPool, k plan.Key) {
+	if f.read == nil {
+		return
+	}
+	var a arena
+	set := second
+	if k.NodePort() {
+		set = secondPorts
+	}
+	if r := f.read[f.mirror.sets[set][string(a.frontendKey(k))]]; r != nil && r.protocol == p.protocol {
+		p.handover, p.begins = r, time.Time{}
+		r.users++
+	}
+}
+
+// readNodes reads a map of nodes.
+func (d *directState) readNodes(
+	ctx context.Context, f *directFamily, t nft.Table, set string, into []nodeNumber,
+) error {
+	return d.eachSlot(ctx, f, t, set, len(into), func(slot int, value *decoder) { into[slot] = f.numberOf(value.Addr()) })
 }
 
 func (d *directState) eachSlot(
@@ -263,31 +326,6 @@ func (d *directState) eachSlot(
 
 // errInterrupted has the tables read again soon.
 var errInterrupted = errors.New("the rules changed while they were read")
-
-// adoptElements finds which elements lead to which pool.
-func (d *directState) adoptElements(f *directFamily) error {
-	for _, sets := range []struct {
-		ingress bool
-		of      *mirror
-		names   []string
-	}{
-		{true, d.ingress, []string{ingressFrontends(f.family), ingressErrors(f.family)}},
-		{false, f.mirror, []string{second, secondPorts, received, recvPorts}},
-	} {
-		for _, name := range sets.names {
-			for key, chain := range sets.of.sets[name] {
-				_, hex, _ := strings.Cut(chain, "-")
-				n, err := strconv.ParseUint(hex, 16, 64)
-				p := f.pools[affinityID(n)]
-				if err != nil || p == nil {
-					return errForeign
-				}
-				p.now.elements[directElement{sets.ingress, name, key}] = chain
-			}
-		}
-	}
-	return nil
-}
 
 // mend finds out whether another program has changed the tables, if any changed something.
 func (d *directState) mend(ctx context.Context) error {

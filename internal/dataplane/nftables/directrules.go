@@ -89,37 +89,40 @@ func (l *layout) sharedSets() []*nft.Set {
 	}
 }
 
-// poolSets are the sets of a pool: in the table of family netdev the first one alone.
-func (l *layout) poolSets(id affinityID) []*nft.Set {
-	number := nft.Type{Parts: nft.Concat{nft.Random(plan.DirectSlots)}, Typeof: true}
-	addr := nft.Type{Parts: nft.Concat{l.dest}, Typeof: true}
-	return []*nft.Set{
-		{Name: slotsOf(id), Key: number, Data: addr, Size: plan.DirectSlots},
-		{Name: askedOf(id, 0), Key: number, Data: addr, Size: plan.DirectSlots},
-		{Name: askedOf(id, 1), Key: number, Data: addr, Size: plan.DirectSlots},
-		{Name: askedOf(id, 2), Key: number, Data: addr, Size: plan.DirectSlots},
-		{Name: ownOf(id), Key: number, Size: plan.DirectSlots},
-		{Name: localOf(id), Key: number, Data: nft.Type{Parts: nft.Concat{l.dest, nft.DestPort}, Typeof: true}},
-	}
+// localSet is the map of endpoints here that connections of a pool are led to.
+func (l *layout) localSet(id affinityID) *nft.Set {
+	endpoint := nft.Type{Parts: nft.Concat{l.dest, nft.DestPort}, Typeof: true}
+	return &nft.Set{Name: localOf(id), Key: l.slotNumber(), Data: endpoint}
 }
 
-// The names of what a pool has.
-func slotsOf(id affinityID) string   { return slotsPrefix + id.hex() } // slots of nodes that get packets, and these
-func ownOf(id affinityID) string     { return "own-" + id.hex() }      // slots of this node
-func localOf(id affinityID) string   { return "local-" + id.hex() }    // endpoints here, and the chain to them
-func passOf(id affinityID) string    { return passPrefix + id.hex() }
-func errorOf(id affinityID) string   { return "error-" + id.hex() }
-func secondOf(id affinityID) string  { return secondPrefix + id.hex() }
+// askedSet is a map of nodes that are asked for connections that are not known here.
+func (r *handover) askedSet(l *layout, n int) *nft.Set {
+	return &nft.Set{Name: askedOf(r.name(), n), Key: l.slotNumber(), Data: l.nodeAddr(), Size: plan.DirectSlots}
+}
+
+// The names of what a table of slots has,
+func slotsOf(id affinityID) string { return slotsPrefix + id.hex() } // slots of nodes that get packets, and these
+func ownOf(id affinityID) string   { return "own-" + id.hex() }      // slots of this node
+
+// of what a handover has,
+func passOf(handover string) string   { return passPrefix + handover }
+func errorOf(handover string) string  { return "error-" + handover }
+func secondOf(handover string) string { return secondPrefix + handover }
+func askedOf(handover string, n int) string {
+	return fmt.Sprintf("%s%d-%s", askedPrefix, n+1, handover)
+}
+
+// and of what a pool has.
+func localOf(id affinityID) string   { return localPrefix + id.hex() } // endpoints here, and the chain to them
 func receiveOf(id affinityID) string { return "receive-" + id.hex() }
 
 const (
 	slotsPrefix  = "slots-"
 	passPrefix   = "pass-"
 	secondPrefix = "second-"
+	askedPrefix  = "asked-"
+	localPrefix  = "local-"
 )
-
-// askedOf is the map of slots with the nodes that are asked for connections that are not known here.
-func askedOf(id affinityID, n int) string { return fmt.Sprintf("asked-%d-%s", n+1, id.hex()) }
 
 // ingressBase is the name of the base chain at a device: another one has another chain.
 func ingressBase(device string) string { return "ingress-" + device }
@@ -255,75 +258,60 @@ func (l *layout) directBase(d *dataplane.Direct) []directChain {
 	}
 }
 
-// slotRules are what the rules of a pool depend on.
-type poolRules struct {
-	*layout
-	id        affinityID
-	protocol  model.Protocol
-	byAddress bool // the slot follows from the client's address alone
-	device    int
-	// locals is how many slots the endpoints have that connections are led to here, chosen
-	// as in choice, and mark the bit of the packet mark that has their source replaced; 0 for none.
-	locals int
-	choice choice
-	mark   uint32
-}
-
-// slot is that of a client.
-func (r *poolRules) slot(addr, port nft.Value) nft.Concat {
+// slot is that of a client, of whose address alone or not.
+func (l *layout) slot(addr, port nft.Value, byAddress bool) nft.Concat {
 	of := nft.Concat{addr}
-	if !r.byAddress {
+	if !byAddress {
 		of = append(of, port)
 	}
 	return nft.Concat{nft.HashOf(of, plan.DirectSlots, plan.DirectSeed)}
 }
 
-// ingress are the pool's chains of the table of family netdev.
-func (r *poolRules) ingress() []directChain {
-	handTo := func(slot nft.Concat) nft.Exprs {
-		return anyPacket.HandOn(nft.Neighbour{Family: r.nf, Device: r.device, Map: slotsOf(r.id), Key: slot})
-	}
-	in := r.innerPacket()
-	return []directChain{
-		plainChain(passOf(r.id), handTo(r.slot(r.source, nft.SourcePort))),
-		plainChain(errorOf(r.id), handTo(r.slot(in.dest, in.destPort))),
-	}
+// handoverRules are the rules of a handover.
+type handoverRules struct {
+	*layout
+	*handover
+	device int
 }
 
-// chains are those of the table of the IP family.
-func (r *poolRules) chains() []directChain {
-	slot := r.slot(r.source, nft.SourcePort)
-	toOwner := nft.Neighbour{Family: r.nf, Device: r.device, Map: slotsOf(r.id), Key: slot}
-	handed := anyPacket.In(handedBy, nft.Concat{nft.EtherSource})
-	receive := []nft.Exprs{handed.Verdict(nft.Goto(localOf(r.id)))}
-	if r.mark == 0 {
-		receive = append(receive, anyPacket.In(ownOf(r.id), slot).Verdict(nft.Goto(localOf(r.id))))
-	}
-	if r.locals == 0 {
-		receive = nil
-	}
+// at is the node that a map has for a slot.
+func (r *handoverRules) at(set string, slot nft.Concat) nft.Neighbour {
+	return nft.Neighbour{Family: r.nf, Device: r.device, Map: set, Key: slot}
+}
+
+// ingress are the chains of the table of family netdev.
+func (r *handoverRules) ingress() []directChain {
+	in, slots := r.innerPacket(), slotsOf(r.table.id)
 	return []directChain{
-		plainChain(secondOf(r.id), r.secondChance(toOwner)...),
-		plainChain(localOf(r.id), r.toLocal()...),
-		plainChain(receiveOf(r.id), receive...),
+		plainChain(passOf(r.name()), anyPacket.HandOn(r.at(slots, r.slot(r.source, nft.SourcePort, r.byAddress)))),
+		plainChain(errorOf(r.name()), anyPacket.HandOn(r.at(slots, r.slot(in.dest, in.destPort, r.byAddress)))),
 	}
 }
 
 // secondChance hands packets of connections that are not known here to the nodes that may know them: to the one that
 // has the slot, if the node that handed them on does not know that yet, and to those that had it before;
 // or back, if there is none: the sender may have served the connection itself while it could not hand it on.
-func (r *poolRules) secondChance(toOwner nft.Neighbour) []nft.Exprs {
-	key, ttl := nft.Concat{nft.EtherSource}, nft.TTL(r.nf)
-	notHanded, handed := anyPacket.NotIn(peers, key), anyPacket.In(peers, key)
-	asked := func(n int) nft.Neighbour {
-		return nft.Neighbour{Family: r.nf, Device: r.device, Map: askedOf(r.id, n), Key: toOwner.Key}
+func (r *handoverRules) secondChance() []nft.Exprs {
+	key, ttl, slot := nft.Concat{nft.EtherSource}, nft.TTL(r.nf), r.slot(r.source, nft.SourcePort, r.byAddress)
+	owner := r.at(slotsOf(r.table.id), slot)
+	var rules []nft.Exprs
+	if !r.begins {
+		rules = append(rules, anyPacket.NotIn(peers, key).AtLeast(ttl, 2).Divert(owner, 0))
 	}
-	rules := []nft.Exprs{notHanded.AtLeast(ttl, 2).Divert(toOwner, 0)}
 	if r.protocol != model.TCP {
-		return append(rules, anyPacket.Below(ttl, askedTTL+1).Accept(), anyPacket.Divert(asked(0), secondTTL))
+		rules = append(rules, anyPacket.Below(ttl, askedTTL+1).Accept())
+		switch {
+		case r.begins:
+		case r.formerly == nil:
+			rules = append(rules, anyPacket.Divert(owner, secondTTL))
+		case len(r.asked) > 0:
+			rules = append(rules, anyPacket.Divert(r.at(askedOf(r.name(), 0), slot), secondTTL))
+		}
+		return rules
 	}
+	handed := anyPacket.In(peers, key)
 	sender := nft.Neighbour{Family: r.nf, Device: r.device, Map: peerAddrs, Key: key}
-	return append(rules,
+	rules = append(rules,
 		anyPacket.HasTCPFlags(nft.SYN|nft.ACK, nft.SYN).Accept(),
 		handed.Equal(ttl, []byte{askedTTL}).Drop(),
 		// Nobody knows it. The node's own stack would send it anywhere.
@@ -331,18 +319,59 @@ func (r *poolRules) secondChance(toOwner nft.Neighbour) []nft.Exprs {
 		anyPacket.Below(ttl, askedTTL+1).Accept(),
 		// Only the end of a connection is invalid if it is not known. Others belong to one that is.
 		anyPacket.InState(nft.Invalid).HasTCPFlags(nft.FIN|nft.SYN|nft.RST, 0).Accept(),
-		anyPacket.Copy(asked(2), askedTTL),
-		anyPacket.Copy(asked(1), askedTTL).Divert(asked(0), askedTTL),
-		anyPacket.Divert(asked(0), secondTTL),
-		anyPacket.Divert(sender, secondTTL),
 	)
+	if !r.begins {
+		rules = append(rules, r.askAll(owner, slot)...)
+	}
+	return append(rules, anyPacket.Divert(sender, secondTTL))
+}
+
+// askAll hands a packet to all nodes that may know its connection, at most three: to the owner, and to others. One that
+// is the only one gets it with another TTL.
+func (r *handoverRules) askAll(owner nft.Neighbour, slot nft.Concat) (rules []nft.Exprs) {
+	other := func(n int) nft.Neighbour { return r.at(askedOf(r.name(), n), slot) }
+	for n := len(r.asked) - 1; n > 0; n-- {
+		rules = append(rules, anyPacket.Copy(other(n), askedTTL))
+	}
+	if len(r.asked) > 0 {
+		rules = append(rules, anyPacket.Known(owner).Copy(other(0), askedTTL).Divert(owner, askedTTL))
+	}
+	rules = append(rules, anyPacket.Divert(owner, secondTTL))
+	if len(r.asked) > 1 {
+		rules = append(rules, anyPacket.Known(other(1)).Divert(other(0), askedTTL))
+	}
+	if len(r.asked) > 0 {
+		rules = append(rules, anyPacket.Divert(other(0), secondTTL))
+	}
+	return rules
+}
+
+// poolRules are the rules of a pool.
+type poolRules struct {
+	*layout
+	id        affinityID
+	protocol  model.Protocol
+	byAddress bool // the slot follows from the client's address alone
+	own       affinityID
+	// locals is how many slots the endpoints have that connections are led to here, chosen
+	// as in choice, and mark the bit of the packet mark that has their source replaced; 0 for none.
+	locals int
+	choice choice
+	mark   uint32
+}
+
+// chains lead connections to the endpoints here.
+func (r *poolRules) chains() []directChain {
+	receive := []nft.Exprs{anyPacket.In(handedBy, nft.Concat{nft.EtherSource}).Verdict(nft.Goto(localOf(r.id)))}
+	if r.mark == 0 {
+		slot := r.slot(r.source, nft.SourcePort, r.byAddress)
+		receive = append(receive, anyPacket.In(ownOf(r.own), slot).Verdict(nft.Goto(localOf(r.id))))
+	}
+	return []directChain{plainChain(localOf(r.id), r.toLocal()), plainChain(receiveOf(r.id), receive...)}
 }
 
 // toLocal leads connections to the endpoints here.
-func (r *poolRules) toLocal() []nft.Exprs {
-	if r.locals == 0 {
-		return nil
-	}
+func (r *poolRules) toLocal() nft.Exprs {
 	number := nft.Random(r.locals)
 	switch r.choice {
 	case inTurn:
@@ -354,5 +383,5 @@ func (r *poolRules) toLocal() []nft.Exprs {
 	if r.mark != 0 {
 		lead = lead.SetMark(r.mark)
 	}
-	return []nft.Exprs{lead.DNATMap(r.nf, localOf(r.id), nft.Concat{number})}
+	return lead.DNATMap(r.nf, localOf(r.id), nft.Concat{number})
 }

@@ -44,6 +44,9 @@ type elementMessage struct {
 // Elements returns the number of elements that are added or removed so far.
 func (b *Batch) Elements() int { return b.elements }
 
+// Len returns how many bytes it has so far.
+func (b *Batch) Len() int { return len(b.buf) }
+
 // Empty reports whether the batch does nothing.
 func (b *Batch) Empty() bool { return len(b.owners) == 0 }
 

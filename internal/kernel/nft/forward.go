@@ -5,6 +5,7 @@ package nft
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -177,6 +178,15 @@ func (n *Neighbour) find(a attrs) attrs {
 	}
 	a, _ = n.Key.load(a, neighbourRegister)
 	return a
+}
+
+// Known matches packets for which the map has a neighbour.
+func (e Exprs) Known(n Neighbour) Exprs {
+	nobody := make([]byte, n.Family.AddrLen())
+	addr, _ := netip.AddrFromSlice(nobody)
+	return e.then(fmt.Sprintf("%s map @%s != %s", n.Key.text(), n.Map, addr), func(a attrs) attrs {
+		return a.lookup(n.Map, n.Key, register(0).number()).cmp(unix.NFT_CMP_NEQ, nobody)
+	})
 }
 
 // HandOn sends the packet itself to a neighbour from an ingress hook, counts it, and lowers its TTL.
