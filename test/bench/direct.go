@@ -84,7 +84,10 @@ func reportDirect(ctx context.Context) error {
 	fmt.Fprintf(out, "megabytes per second, in packets of 1500 bytes\t%.0f\t%.0f\t%.2f\t%.1f\n", median(rates[0]), median(rates[1]),
 		ratio(rates[0], rates[1]), directRatio)
 	fmt.Fprintf(out, "new connections per second, one at a time\t%.0f\t%.0f\t%.2f\t\n", median(opened[0]), median(opened[1]), ratio(opened[0], opened[1]))
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return reportDirectSizes()
 }
 
 // serveDirect starts the proxies and the endpoint, and waits until packets are handed on.

@@ -34,6 +34,7 @@ type workload struct {
 	Services, Endpoints int
 	Algorithm           string `json:",omitempty"` // of all Services; random by default
 	Sticky              bool   `json:",omitempty"` // they have session affinity
+	Nodes               int    `json:",omitempty"` // with direct return
 	Sources             int    `json:",omitempty"` // source ranges of each, which has a load balancer IP
 	Ranges              string `json:",omitempty"` // where ranges of ports are, of which each has one; "" for none
 	// Target is the one endpoint of the last Service, if it matters.
@@ -71,6 +72,7 @@ type options struct {
 	evidence     bool
 	ejection     bool
 	direct       bool
+	directly     string
 	sensor       string
 	ranges       bool
 	ranging      string
@@ -85,7 +87,7 @@ func main() {
 	flag.StringVar(&o.modes, "modes", "", "modes to measure, separated by commas; all that the kernel supports if empty")
 	flag.IntVar(&o.changes, "changes", 200, "changes of each sort to measure")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that a workload may take")
-	flag.StringVar(&o.profile, "profile", "", "with -worker: write a CPU profile of the cold start to this file")
+	flag.StringVar(&o.profile, "profile", "", "with -worker or -directly: write a CPU profile of the cold start to this file")
 	flag.StringVar(&o.profileOf, "profile-changes", "", "with -worker: write a CPU profile of the changes to this file")
 	flag.BoolVar(&o.neighbours, "neighbours", false, "measure nothing but what a neighbour's writes cost")
 	flag.StringVar(&o.neighbour, "neighbour", "", "measure one workload (JSON) beside a neighbour in this process and network namespace")
@@ -93,6 +95,7 @@ func main() {
 	flag.BoolVar(&o.evidence, "evidence", false, "measure nothing but what it costs to see which endpoints answer")
 	flag.BoolVar(&o.ejection, "ejection", false, "measure nothing but what it costs to notice which endpoints do not answer")
 	flag.BoolVar(&o.direct, "direct", false, "measure nothing but what direct return brings")
+	flag.StringVar(&o.directly, "directly", "", "measure one workload (JSON) with direct return in this process and network namespace")
 	flag.StringVar(&o.sensor, "sensor", "", "program one workload (JSON) in this network namespace, and look at its connections when told to")
 	flag.BoolVar(&o.ranges, "ranges", false, "measure nothing but what ranges of ports cost others")
 	flag.StringVar(&o.ranging, "ranging", "", "program one workload (JSON) in this network namespace, and change a range when told to")
@@ -109,6 +112,7 @@ func run(o options) error {
 	for text, measure := range map[string]func(workload) (any, error){
 		o.worker:    func(w workload) (any, error) { return measure(w, o.changes, o.profile, o.profileOf) },
 		o.neighbour: func(w workload) (any, error) { return measureNeighbour(w) },
+		o.directly:  func(w workload) (any, error) { return measureDirect(w, o.profile) },
 		o.churning:  func(w workload) (any, error) { return measureChurn(w, o.churn) },
 	} {
 		if text != "" {

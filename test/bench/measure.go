@@ -248,8 +248,11 @@ func totalTime(who int) time.Duration {
 func peakMemory() (int64, error) { return memoryOf("VmHWM:") }
 
 // memoryOf returns a line of /proc/self/status in bytes.
-func memoryOf(key string) (int64, error) {
-	b, err := os.ReadFile("/proc/self/status")
+func memoryOf(key string) (int64, error) { return lineOf("/proc/self/status", key) }
+
+// lineOf returns a line of a file, which is in kilobytes, in bytes.
+func lineOf(file, key string) (int64, error) {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
@@ -259,5 +262,5 @@ func memoryOf(key string) (int64, error) {
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("no %s in /proc/self/status", key)
+	return 0, fmt.Errorf("no %s in %s", key, file)
 }
