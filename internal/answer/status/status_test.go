@@ -55,12 +55,19 @@ func TestDirectReturnIsReported(t *testing.T) {
 	e.Sync(web, enginetest.Slice(web.Service, "10.1.0.1@a"), peer("a", "192.0.2.1"), peer("b", "192.0.2.2"),
 		model.SetPaths{Paths: []model.Path{{Addr: netip.MustParseAddr("192.0.2.1"), State: model.PathProven}, {Addr: netip.MustParseAddr("192.0.2.2"), State: model.PathFiltered}}})
 	r := New(Options{Engine: e.Engine, History: history.New(history.Options{}), Clock: clocktesting.NewFakePassiveClock(now),
+		Received: func() map[string]uint64 {
+			return map[string]uint64{"a": 1, "b": 12, "c": 0, "d": 5, "e": 5, "f": 4, "g": 3}
+		},
 		Verdict: func() verdict.Proxy { return verdict.Proxy{Word: verdict.Serving} }, Verdicts: func() map[model.Name]verdict.Service { return nil }, Leaving: func() string { return "" }}).Report()
 	text := written(t, r)
-	for _, want := range []string{"1 frontend through auto, handed to 1 of 2 other nodes (IPv4)", "not b (IPv4): what it sends with an address that is not its own does not arrive"} {
+	for _, want := range []string{"received: 12 connections from b, 5 connections from d, 5 connections from e, 4 connections from f, 3 connections from g, and 1 more\n",
+		"1 frontend through auto, handed to 1 of 2 other nodes (IPv4)", "not b (IPv4): what it sends with an address that is not its own does not arrive"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
+	}
+	if first := (NodeReceived{"b", 12}); len(r.DirectReturn.Received) != 6 || r.DirectReturn.Received[0] != first {
+		t.Errorf("of connections from other nodes the report has %v", r.DirectReturn.Received)
 	}
 	if d := r.DirectReturn; d == nil || d.Frontends != 1 || d.Nodes["IPv4"]["proven"] != 1 || d.Nodes["IPv4"]["filtered"] != 1 || len(d.NotUsed) != 1 {
 		t.Errorf("the report has %+v", d)
