@@ -382,14 +382,18 @@ func (l *lab) testsPackages(t *testing.T) {
 }
 
 // pure are the packages whose tests need nothing that only Linux has. Left out are those of
-//   - base/regularfile and source/manifest: they make links, pipes and devices, and wine has none, or stands still;
+//   - base/regularfile, source/kubernetes and source/manifest: they make links, pipes and devices, and wine has none;
+//     tests of source/manifest were also seen to stand still there;
 //   - base/httpserver: of a flood of connections, wine refuses some;
-//   - dataplane/relay and observe/loopback: with wine, answers of UDP come from 127.0.0.1 whichever address of the loopback a socket
-//     has; and silence and devices are of Linux alone;
-//   - dataplane/relay and dataplane/sandbox: with wine, a connection that is reset while it is read from is at its end.
+//   - dataplane/relay and observe/loopback: with wine, answers of UDP come from 127.0.0.1 whichever address of the
+//     loopback a socket has; and silence and devices are of Linux alone;
+//   - dataplane/relay and dataplane/sandbox: with wine, a connection that is reset while it is read from is at its end;
+//   - answer/control and answer/question: they ask at the path of a socket, and Windows has pipes, as TestWindows;
+//   - config, mode and answer/web: modes, and connections that are tried, are of Linux.
 //
-// Others were not tried, such as those of servers, commands and the API.
+// Those of cli, proxy and source/host were not tried.
 const pure = `base/backoff base/filewatch base/inet base/notify base/prefetch base/printable base/spelling base/yamlsyntax
-	model plan engine source kernel/hns dataplane/kernelspace oracle oracle/randomworld
-	answer/diff answer/explain answer/listing answer/output answer/services answer/status observe/ejection observe/evidence
-	observe/health observe/history observe/verdict`
+	model plan engine source kernel/hns kernel/hns/fakehns dataplane dataplane/kernelspace oracle oracle/randomworld
+	answer/diff answer/explain answer/listing answer/output answer/services answer/status
+	observe/ejection observe/evidence observe/health observe/history observe/nodecondition observe/nodeproblem
+	observe/telemetry/perservice observe/verdict testkit`
