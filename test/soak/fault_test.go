@@ -133,8 +133,11 @@ func (s *trial) firewallSome() (func() error, error) {
 }
 
 // routeTaken has the node know no way to a pod of another one.
+// routeTaken loses the way to the only endpoint of a Service. Where there are others, the kernel chooses anew
+// for a packet that is repeated, because none that has no way leaves anything behind: hardly any client fails
+// that waits long enough, as on a busy machine.
 func (s *trial) routeTaken() (func() error, error) {
-	pod, err := s.lab.Host(s.pod("remote1", "remote2"))
+	pod, err := s.lab.Host("remote2")
 	if err != nil {
 		return nil, err
 	}
