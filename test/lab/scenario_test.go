@@ -77,7 +77,10 @@ var sample = flag.Int("sample", 1, "try only one in so many flows of each line o
 
 // sampleFor samples the flows of other modes than the preferred one: what they are led to is the same.
 func sampleFor(mode string, s *scenario.Script) int {
-	if mode == scenario.ModeNames()[0] || s.Judges() {
+	switch {
+	case s.Judges(): // all of them count
+		return 1
+	case mode == scenario.ModeNames()[0]:
 		return *sample
 	}
 	return max(*sample, testkit.Extent(2, 2, 1))

@@ -164,7 +164,7 @@ func buildGuests(t *testing.T, kernels []Kernel) []guest {
 		guests = append(guests,
 			// Scenarios that ask for verdicts run many commands.
 			guest{"verdicts", newest, requestTime, []Program{
-				only(runScenarios("../lab/testdata", "ipvs", "-sample=3", "-test.parallel=4", "-test.timeout=0"), "^TestScenarios$/^ipvs$/^(verdict|node)-"),
+				only(runScenarios("../lab/testdata", "ipvs", "-test.parallel=4", "-test.timeout=0"), "^TestScenarios$/^ipvs$/^(verdict|node)-"),
 			}},
 			guest{"failover", newest, requestTime, []Program{
 				withProxy(test(labTest, "-test.run=^("+failover+")$/^ipvs$", "-test.timeout=0"), "ipvs"),
