@@ -382,14 +382,15 @@ func TestUserspaceManyHandovers(t *testing.T) {
 	t.Parallel()
 	testkit.NotShort(t, "one handover is tried")
 	n := newUserspaceNode(t, "pod1", "pod2")
-	n.start("--shutdown-grace=6s")
+	grace := func() string { return fmt.Sprintf("--shutdown-grace=%v", testkit.Scaled(6*time.Second)) } // for connections under way
+	n.start(grace())
 	traffic, err := n.StartTraffic(t.Context(), []lab.Flow{{From: "client", Protocol: lab.TCP, To: web}}, lab.TrafficOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
 		old := n.proxy
-		n.proxy = n.launch("", "--shutdown-grace=6s")
+		n.proxy = n.launch("", grace())
 		eventually(t, func() bool { return strings.Contains(n.proxy.Log().String(), "Another proxy programs this node") })
 		if err := old.Stop(); err != nil {
 			t.Error(err)
