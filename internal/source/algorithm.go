@@ -16,7 +16,7 @@ type algorithmAnnotation struct {
 // algorithmAnnotations are ours, and those of other proxies that mean the same. If
 // they contradict each other, the first one counts.
 var algorithmAnnotations = []algorithmAnnotation{
-	{"sluice/algorithm", map[string]model.Algorithm{
+	{ownAlgorithm, map[string]model.Algorithm{
 		"random": model.Random, "round-robin": model.RoundRobin, "source-hash": model.SourceHash,
 		"maglev": model.Maglev, "least-connections": model.LeastConnections,
 	}, "use random, round-robin, source-hash, maglev or least-connections"},
@@ -30,7 +30,7 @@ var algorithmAnnotations = []algorithmAnnotation{
 }
 
 // weightAnnotations set the weight of all endpoints of an EndpointSlice.
-var weightAnnotations = []string{"sluice/weight", "service.cilium.io/weight"}
+var weightAnnotations = []string{ownWeight, "service.cilium.io/weight"}
 
 // algorithm returns the algorithm that annotations of a Service choose, and whether
 // they choose one.

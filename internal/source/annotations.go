@@ -7,13 +7,18 @@ import (
 	"sluice/internal/base/spelling"
 )
 
-// ownPrefix is that of annotations which nobody else has.
-const ownPrefix = "sluice/"
+// ownPrefix is that of annotations which nobody else has. Others may ask for the same as some of them.
+const (
+	ownPrefix     = "sluice/"
+	ownAlgorithm  = ownPrefix + "algorithm"
+	ownForwarding = ownPrefix + "forwarding"
+	ownWeight     = ownPrefix + "weight"
+)
 
 // The annotations of each kind of object with this prefix.
 var (
-	serviceAnnotations = []string{"sluice/algorithm", ejectAnnotation, "sluice/forwarding", portsAnnotation, rangesAnnotation}
-	sliceAnnotations   = []string{"sluice/weight"}
+	serviceAnnotations = []string{ownAlgorithm, ejectAnnotation, ownForwarding, portsAnnotation, rangesAnnotation}
+	sliceAnnotations   = []string{ownWeight}
 )
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }

@@ -15,7 +15,7 @@ var directAnnotations = []struct {
 	words map[string]bool
 	usage string
 }{
-	{"sluice/forwarding", map[string]bool{"direct": true, "masquerade": false}, "use direct or masquerade"},
+	{ownForwarding, map[string]bool{"direct": true, "masquerade": false}, "use direct or masquerade"},
 	{"service.antrea.io/load-balancer-mode", map[string]bool{"dsr": true, "nat": false},
 		"use dsr or nat, or sluice/forwarding instead"},
 	{"kube-router.io/service.dsr", map[string]bool{"tunnel": true}, "use tunnel, or sluice/forwarding instead"},

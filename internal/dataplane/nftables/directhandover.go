@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -216,20 +217,13 @@ func (f *directFamily) retarget(p *directPool, self string, now time.Time) bool 
 	}
 	if old != nil {
 		old.users--
-		if r.moved = later(r.moved, old.moved); old.table != r.table {
+		if r.moved = slices.MaxFunc([]time.Time{r.moved, old.moved}, time.Time.Compare); old.table != r.table {
 			r.moved = now
 		}
 	}
 	r.users++
 	p.handover = r
 	return true
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // others returns which nodes are asked for connections of a slot that are not known here, besides the one that gets the

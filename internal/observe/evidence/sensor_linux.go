@@ -306,16 +306,10 @@ func (s *Sensor) ReportIn(to To, ports model.PortRange) (out Report) {
 		if out.Failed == 0 || r.Since.Before(out.Since) {
 			out.Since = r.Since
 		}
-		out.State, out.Failed, out.LastFailure = Flaky, out.Failed+r.Failed-r.Refused, latest(out.LastFailure, r.LastFailure)
+		out.State, out.Failed = Flaky, out.Failed+r.Failed-r.Refused
+		out.LastFailure = slices.MaxFunc([]time.Time{out.LastFailure, r.LastFailure}, time.Time.Compare)
 	}
 	return out
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // All returns what is known of all endpoints that clients connect to.
