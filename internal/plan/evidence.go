@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -101,6 +102,30 @@ func (e *Evidence) Frontends() []*Frontend { return e.frontends }
 
 // Lost returns the frontends that the Service asks for and other ones have, sorted by key.
 func (e *Evidence) Lost() []Lost { return e.lost }
+
+// Unserved are the ports and port ranges of the Service that no frontend of it is for, because this node does
+// not serve their protocol, or no ranges. It has been reported for each.
+func (e *Evidence) Unserved() (ports []string) {
+	if e.Service == nil {
+		return nil
+	}
+	served := func(p *model.ServicePort, is func(*Frontend) bool) bool {
+		return slices.ContainsFunc(e.plan.frontends, func(f *Frontend) bool { return f.Port == p.Name && f.Protocol == p.Protocol && is(f) })
+	}
+	for i := range e.Service.Ports {
+		p := &e.Service.Ports[i]
+		if e.env.nodePortsOnly && p.NodePort == 0 {
+			continue
+		}
+		if !served(p, func(f *Frontend) bool { return !f.IsRange() }) {
+			ports = append(ports, fmt.Sprintf("port %d/%s", p.Port, p.Protocol))
+		}
+		if len(p.Ranges) > 0 && !served(p, (*Frontend).IsRange) { // all of them or none
+			ports = append(ports, fmt.Sprintf("ports %s/%s", p.Ranges[0], p.Protocol))
+		}
+	}
+	return ports
+}
 
 // PoolDecision explains the pools of the service port that a frontend belongs to.
 // It returns nil if the Service has no such port.

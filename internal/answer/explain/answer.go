@@ -181,11 +181,8 @@ type Advice struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Verdicts on a packet that is for no Service, and on one to a Service that is not known.
-const (
-	untouched verdict.Word = "untouched"
-	noService verdict.Word = noSuchService
-)
+// noService is the verdict on a packet to a Service that is not known.
+const noService verdict.Word = noSuchService
 
 // Causes of answers that are not decided by plan.
 const (

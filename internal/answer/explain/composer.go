@@ -70,7 +70,7 @@ func (c *composer) compose() Answer {
 func (c *composer) judge() {
 	d, a := &c.decision, &c.answer
 	c.judgeKept()
-	a.Verdict, a.Cause, a.Fate = untouched, d.Cause.String(), d.Verdict.Text()
+	a.Verdict, a.Cause, a.Fate = verdict.Untouched, d.Cause.String(), d.Verdict.Text()
 	switch {
 	case c.undecided == noSuchService && len(c.problems) > 0:
 		a.Verdict, a.Cause, a.Fate = verdict.Refused, string(verdict.InvalidObject), "not used"

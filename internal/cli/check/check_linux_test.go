@@ -75,6 +75,15 @@ func TestServicesThatWouldBeTreatedDifferently(t *testing.T) {
 		{name: "nothing special", mode: "nftables", inPlace: "iptables"},
 		{name: "algorithm", change: func(s *model.Service) { s.Algorithm, s.AlgorithmChosen = model.Maglev, true }, mode: "nftables", inPlace: "nftables",
 			level: Todo, want: []string{"Service default/web", "maglev", "remove the annotation"}},
+		{name: "port ranges", change: func(s *model.Service) { s.Ports[0].Ranges = []model.PortRange{{First: 10000, Last: 20000}} }, mode: "nftables", inPlace: "nftables",
+			level: Todo, want: []string{"Service default/web", "the ports 10000-20000", "remove the annotation"}},
+		{name: "pass-through", change: func(s *model.Service) { s.PassThrough = true }, mode: "nftables", inPlace: "iptables",
+			level: Todo, want: []string{"Service default/web", "left alone", "remove the annotation"}},
+		{name: "source ranges for all addresses", mode: "nftables", inPlace: "nftables", change: func(s *model.Service) {
+			nodePort(s)
+			s.LoadBalancerIPs, s.Filtered, s.SourceRanges = testkit.Addrs("198.18.0.1"), true, testkit.Prefixes("192.0.2.0/24")
+			s.FilterAll = true
+		}, level: Todo, want: []string{"Service default/web", "restrict the clients of node ports", "remove the annotation"}},
 		{name: "weight", slice: &model.Slice{Name: model.Name{Namespace: "default", Name: "web-1"}, Service: "web", Weight: &weight}, mode: "nftables", inPlace: "nftables",
 			level: Todo, want: []string{"EndpointSlice default/web-1", "weight 3"}},
 		{name: "source ranges of one family", mode: "nftables", inPlace: "nftables", change: func(s *model.Service) {

@@ -49,9 +49,21 @@ func (r *Report) noteOpen(o *Options, names []model.Name) {
 
 func (r *Report) checkService(state *model.State, s *model.Service) {
 	subject := model.ServiceObject(s.Name).String()
+	asksFor := func(what, page string) {
+		r.add(Todo, subject, "remove the annotation, unless that is what you want ("+page+")",
+			"an annotation asks for %s, which upstream's kube-proxy ignores and this one uses", what)
+	}
 	if s.AlgorithmChosen {
-		r.add(Todo, subject, "remove the annotation, unless that is what you want (docs/algorithms.md)",
-			"an annotation asks for the algorithm %s, which upstream's kube-proxy ignores and this one uses", s.Algorithm)
+		asksFor("the algorithm "+s.Algorithm.String(), "docs/algorithms.md")
+	}
+	if i := slices.IndexFunc(s.Ports, func(p model.ServicePort) bool { return len(p.Ranges) > 0 }); i >= 0 {
+		asksFor("the ports "+s.Ports[i].Ranges[0].String(), "docs/ranges.md")
+	}
+	if s.PassThrough {
+		asksFor("packets to be left alone for which there is no endpoint", "docs/failover.md")
+	}
+	if s.FilterAll {
+		asksFor("source ranges that restrict the clients of node ports and external IPs", "docs/security.md")
 	}
 	for _, slice := range state.Slices(s.Name) {
 		if slice.Weight != nil {

@@ -103,8 +103,14 @@ func (j *Judge) Service(name model.Name, frontends []*plan.Frontend) Service {
 		return j.withoutFrontends(name)
 	}
 	out := j.Frontends(frontends)
-	if lost := j.lost(name); out.Word == Works && len(lost) > 0 {
+	if out.Word != Works || len(j.View.Desired.Problems[model.ServiceObject(name)]) == 0 { // what it lacks has been reported
+		return out
+	}
+	e := j.View.Evidence(name)
+	if lost := e.Lost(); len(lost) > 0 {
 		out.Word, out.Cause, out.Why = WorksForSome, AddressTaken, fmt.Sprintf("Service %s has %v", lost[0].To, lost[0].Key)
+	} else if ports := e.Unserved(); len(ports) > 0 {
+		out.Word, out.Cause, out.Why = WorksForSome, PortsNotServed, "not at "+printable.List(ports, func(port string) string { return port })
 	}
 	return out
 }
@@ -120,6 +126,9 @@ func (j *Judge) Frontends(frontends []*plan.Frontend) (out Service) {
 		out.Clients = append(out.Clients, f.client(from))
 		all = all.merge(f)
 	}
+	if all.word == Untouched { // there is nothing else of it, and nobody knows of others that have its addresses
+		all.word = Refused
+	}
 	out.Word, out.Cause, out.Why, out.Since = all.word, all.cause, all.why, all.since
 	if out.Word == WorksForSome {
 		out.Why = out.whose()
@@ -127,21 +136,12 @@ func (j *Judge) Frontends(frontends []*plan.Frontend) (out Service) {
 	return out
 }
 
-// lost returns the frontends that another Service has. It has been reported who lost some.
-func (j *Judge) lost(name model.Name) []plan.Lost {
-	if len(j.View.Desired.Problems[model.ServiceObject(name)]) == 0 {
-		return nil
-	}
-	e := j.View.Evidence(name)
-	return e.Lost()
-}
-
 // whose says which clients fail, if not all kinds do for the same reason.
 func (s *Service) whose() string {
 	byWhy := map[string][]string{}
 	var order []string
 	for _, c := range s.Clients {
-		if c.Word == Works {
+		if c.Word == Works || c.Word == Untouched {
 			continue
 		}
 		if byWhy[c.Why] == nil {
@@ -222,11 +222,14 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend, port uint16) findin
 		route = f.Outside
 	}
 	if len(route.Endpoints) == 0 {
-		why := j.empty(f, route)
+		out := finding{word: Refused, cause: causeOf(route.Empty.Cause), why: j.empty(f, route)}
 		if route.Empty.Verdict == plan.Pass {
-			why += ", and packets are left alone"
+			out.why += ", and packets are left alone"
+			if !j.limits(f).NoRefusal { // because the Service asks for it
+				out.word = Untouched
+			}
 		}
-		return finding{word: Refused, cause: causeOf(route.Empty.Cause), why: why}
+		return out
 	}
 	if found := j.blocked(from, f, route, port); found.word != "" {
 		return found
@@ -235,9 +238,11 @@ func (j *Judge) frontend(from plan.Client, f *plan.Frontend, port uint16) findin
 }
 
 // system is what a frontend is programmed in.
-func (j *Judge) system(f *plan.Frontend) plan.System {
+func (j *Judge) system(f *plan.Frontend) plan.System { return j.limits(f).System }
+
+func (j *Judge) limits(f *plan.Frontend) plan.Limits {
 	e := j.View.Evidence(f.Service)
-	return e.Limits().System
+	return e.Limits()
 }
 
 // empty says why a route has no endpoint.

@@ -32,8 +32,13 @@ var (
 	fine   = evidence.Report{LastAnswer: noon}
 )
 
-func nodePort(s *model.Service)  { s.Ports[0].NodePort = 30080 }
-func localOnly(s *model.Service) { s.ExternalPolicy = model.PolicyLocal }
+func nodePort(s *model.Service)    { s.Ports[0].NodePort = 30080 }
+func localOnly(s *model.Service)   { s.ExternalPolicy = model.PolicyLocal }
+func passThrough(s *model.Service) { s.PassThrough = true }
+func sctpToo(s *model.Service) {
+	s.Ports = append(s.Ports, model.ServicePort{Name: "sctp", Protocol: model.SCTP, Port: 132})
+}
+func ranges(s *model.Service) { s.Ports[0].Ranges = []model.PortRange{{First: 10000, Last: 20000}} }
 
 func TestVerdicts(t *testing.T) {
 	const here, there = "10.244.1.1", "10.244.2.1"
@@ -44,6 +49,8 @@ func TestVerdicts(t *testing.T) {
 		met       met
 		blocked   func(nodeproblem.Path) *nodeproblem.Obstacle
 		relayed   bool
+		limits    plan.Limits
+		nodePorts bool // no others
 		want      verdict.Word
 		cause     verdict.Cause
 		why       string
@@ -53,6 +60,16 @@ func TestVerdicts(t *testing.T) {
 		{name: "no slice", want: verdict.Refused, cause: "no-endpoints", why: "no EndpointSlice", clients: "refused refused"},
 		{name: "policy Local", edits: []func(*model.Service){nodePort, localOnly}, endpoints: []string{there + "@node2"},
 			want: verdict.WorksForSome, cause: "no-local-endpoints", why: "not for clients outside: no endpoint on this node", clients: "works works refused"},
+		{name: "others serve clients outside", edits: []func(*model.Service){nodePort, localOnly, passThrough}, endpoints: []string{there + "@node2"},
+			want: verdict.Works, clients: "works works untouched"},
+		{name: "others serve clients outside, nobody those inside", edits: []func(*model.Service){nodePort, passThrough},
+			want: verdict.Refused, cause: "no-endpoints", why: "no EndpointSlice", clients: "refused refused untouched"},
+		{name: "left alone, and nothing else", edits: []func(*model.Service){nodePort, passThrough}, nodePorts: true,
+			want: verdict.Refused, cause: "no-endpoints", why: "no EndpointSlice, and packets are left alone", clients: "untouched untouched untouched"},
+		{name: "a port of a protocol that is not served", edits: []func(*model.Service){sctpToo}, endpoints: []string{here + "@node1"}, limits: plan.Limits{NoSCTP: true},
+			want: verdict.WorksForSome, cause: verdict.PortsNotServed, why: "not at port 132/SCTP", clients: "works works"},
+		{name: "port ranges that are not served", edits: []func(*model.Service){ranges}, endpoints: []string{here + "@node1"},
+			want: verdict.WorksForSome, cause: verdict.PortsNotServed, why: "not at ports 10000-20000/TCP", clients: "works works"},
 		{name: "silent", endpoints: []string{here + "@node1"}, met: met{"pod " + here: silent},
 			want: verdict.NoAnswer, cause: verdict.EndpointSilent, why: "the endpoint does not answer, 67 failed attempts since 12:03:00 UTC", clients: "no-answer no-answer"},
 		{name: "silent to pods alone", endpoints: []string{here + "@node1"}, met: met{"pod " + here: silent, "node " + here: fine},
@@ -87,7 +104,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, ProxyConnects: tt.relayed})
+			e := enginetest.New(t, plan.Config{NodeName: "node1", MasqueradeBit: 14, ProxyConnects: tt.relayed, Limits: tt.limits, NodePortsOnly: tt.nodePorts})
 			e.Start()
 			s := enginetest.Service("default/web", "10.96.0.1", tt.edits...)
 			events := []model.Event{s, model.SetHostIPs{IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}

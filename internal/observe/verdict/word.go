@@ -17,6 +17,10 @@ const (
 	Works        Word = "works"          // nothing is known against it
 )
 
+// Untouched is the word for packets that are left alone, for whoever else has the address. It is never that for a
+// Service.
+const Untouched Word = "untouched"
+
 // Words are all of them, the worst first.
 var Words = [...]Word{NoAnswer, Refused, WorksForSome, Unknown, Works}
 
@@ -56,8 +60,10 @@ func (w Word) Failing() bool { return w == NoAnswer || w == Refused }
 // both is the word for two parts of one thing.
 func both(a, b Word) Word {
 	switch {
-	case a == b:
+	case a == b, b == Untouched:
 		return a
+	case a == Untouched:
+		return b
 	case a == Unknown || b == Unknown:
 		return Unknown
 	case a.Failing() && b.Failing():
@@ -74,6 +80,7 @@ type Cause string
 const (
 	InvalidObject     Cause = "invalid-object"     // the Service is malformed, and not used
 	AddressTaken      Cause = "address-taken"      // another Service has its addresses
+	PortsNotServed    Cause = "ports-not-served"   // the proxy mode cannot do what it asks for at some ports
 	NoPorts           Cause = "no-frontend"        // nothing of it can be connected to on this node
 	ProgrammingFailed Cause = "programming-failed" // the kernel does not take the rules
 	NotProgrammed     Cause = "not-programmed"     // the kernel does not have the rules yet
