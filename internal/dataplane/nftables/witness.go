@@ -33,6 +33,9 @@ const (
 	refused  = "refused"  // and clients that got a reset for it
 )
 
+// trials is the chain for packets that open a connection.
+const trials = "trials"
+
 const (
 	// seenSeconds and failureSeconds are how long these are remembered.
 	seenSeconds    = 10
@@ -64,6 +67,7 @@ type witnessed struct {
 	nft.Table
 	known, exists bool
 	rules         []ruleID // that it has, of each chain in their order
+	trying        bool     // it has the rule for endpoints on trial
 	rosters       [2]roster
 }
 
@@ -78,9 +82,11 @@ func identify(rules []nft.Rule) []ruleID {
 	for i, r := range rules {
 		ids[i] = ruleID{r.Chain, r.Tag}
 	}
-	slices.SortStableFunc(ids, func(a, b ruleID) int { return cmp.Compare(a.chain, b.chain) })
+	slices.SortStableFunc(ids, ruleID.compare)
 	return ids
 }
+
+func (r ruleID) compare(o ruleID) int { return cmp.Compare(r.chain, o.chain) }
 
 // roster mirrors a set of endpoints.
 type roster struct {
@@ -113,7 +119,7 @@ func newWitnessed(f model.Family, name string) *witnessed {
 }
 
 func (t *witnessed) reset() {
-	t.exists, t.rules = false, nil
+	t.exists, t.rules, t.trying = false, nil, false
 	for i, set := range []string{watched, onTrial} {
 		t.rosters[i] = roster{nft.NewMembers(t.Table, set, watchedTargets, 0), map[dataplane.Target]struct{}{}}
 	}
@@ -188,6 +194,30 @@ func (t *witnessed) follow(ctx context.Context, conn *nft.Conn, wanted *[2]map[d
 			return err
 		}
 	}
+	err := t.try(ctx, conn)
+	t.known = err == nil
+	return err
+}
+
+// try has the table notice who connects to endpoints on trial, which few packets need, as long as there are some.
+func (t *witnessed) try(ctx context.Context, conn *nft.Conn) error {
+	some := len(t.rosters[1].held) > 0
+	if some == t.trying || !t.exists {
+		return nil
+	}
+	b := &nft.Batch{}
+	rule := nft.Rule{Chain: trials, Exprs: anyPacket.In(onTrial, t.endpoint()).RecordFirst(tried, t.endpoint(), seenSeconds)}
+	rule.Tag = rule.Exprs.Tag()
+	ids := slices.DeleteFunc(slices.Clone(t.rules), func(r ruleID) bool { return r.chain == trials })
+	if b.FlushChain(t.Table, trials); some {
+		b.AddRule(t.Table, rule)
+		ids = append(ids, identify([]nft.Rule{rule})...)
+		slices.SortStableFunc(ids, ruleID.compare)
+	}
+	if err := conn.Commit(ctx, b); err != nil {
+		return err
+	}
+	t.rules, t.trying = ids, some
 	return nil
 }
 
@@ -246,11 +276,8 @@ func (t *witnessed) write(ctx context.Context, conn *nft.Conn, r *roster) error 
 	return nil
 }
 
-// create writes the table, without endpoints, and returns its rules. What a connection's tuples
-// say is the same at every hook. Answers need not be to connections to a Service: whoever reaches an
-// endpoint, it is alive. Silence counts if it met a Service, or the node itself.
+// create writes the table, without endpoints, and returns its rules.
 func (t *witnessed) create(b *nft.Batch) []ruleID {
-	var rules []nft.Rule
 	b.AddTable(t.Table)
 	plain := func(parts ...nft.Value) nft.Type { return nft.Type{Parts: parts} }
 	one, pairs := plain(t.dest, nft.Protocol, nft.DestPort), plain(t.dest, nft.Protocol, nft.DestPort, t.source)
@@ -265,46 +292,8 @@ func (t *witnessed) create(b *nft.Batch) []ruleID {
 	} {
 		b.AddSet(t.Table, s)
 	}
-	endpoint := nft.Concat{nft.TupleSource(t.nf, nft.Reply), nft.TupleProtocol, nft.TupleSourcePort(nft.Reply)}
-	pair := append(slices.Clip(endpoint), nft.TupleSource(t.nf, nft.Original))
-	first, reply := anyPacket.HasStatus(nft.Confirmed, 0), anyPacket.InDirection(nft.Reply)
-	syn := anyPacket.HasTCPFlags(nft.FIN|nft.SYN|nft.RST|nft.ACK, nft.SYN)
-	const opening, arriving, leaving, datagrams = "opening", "arriving", "leaving", "datagrams"
-	replies := []nft.Exprs{
-		reply.HasTCPFlags(nft.SYN|nft.RST|nft.ACK, nft.SYN|nft.ACK).In(watched, endpoint).Record(answered, endpoint, seenSeconds),
-		reply.HasTCPFlags(nft.RST, nft.RST).HasStatus(nft.Assured, 0).In(watched, endpoint).Record(refused, pair, failureSeconds),
-	}
-	of := func(segments string, but ...nft.Exprs) []nft.Exprs {
-		return slices.Concat([]nft.Exprs{
-			// Segments of established connections have neither flag. Nearly all packets get no further.
-			anyPacket.HasProtocol(unix.IPPROTO_TCP).HasTCPFlags(nft.SYN|nft.RST, 0).Return(),
-		}, but, []nft.Exprs{
-			anyPacket.HasProtocol(unix.IPPROTO_TCP).Jump(segments),
-			// A stream of datagrams is assured after two seconds.
-			anyPacket.HasProtocol(unix.IPPROTO_UDP).HasStatus(nft.Assured, 0).Jump(datagrams),
-			anyPacket.PortUnreachable(t.nf).InDirection(nft.Reply).In(watched, endpoint).Record(refused, pair, failureSeconds),
-		})
-	}
-	for _, c := range []struct {
-		nft.Chain
-		rules []nft.Exprs
-	}{
-		{nft.Chain{Name: opening}, []nft.Exprs{ // a connection is confirmed by its first packet
-			first.In(onTrial, endpoint).RecordFirst(tried, endpoint, seenSeconds),
-			anyPacket.HasStatus(nft.Confirmed|nft.SeenReply, nft.Confirmed).In(watched, endpoint).Record(silent, pair, failureSeconds),
-		}},
-		// What the kernel's balancer leads to an endpoint is not translated before it leaves.
-		{nft.Chain{Name: arriving}, append([]nft.Exprs{syn.DNATed().Jump(opening)}, replies...)},
-		{nft.Chain{Name: leaving}, append([]nft.Exprs{syn.Jump(opening)}, replies...)},
-		{nft.Chain{Name: datagrams}, []nft.Exprs{
-			first.In(onTrial, endpoint).RecordFirst(tried, endpoint, seenSeconds),
-			reply.In(watched, endpoint).Record(answered, endpoint, seenSeconds),
-		}},
-		// What the node sends to itself was seen when it went out: it would look repeated.
-		{nft.Chain{Name: "prerouting", Type: "filter", Hook: unix.NF_INET_PRE_ROUTING},
-			of(arriving, anyPacket.FromInterface("lo", false).Return())},
-		{nft.Chain{Name: "output", Type: "filter", Hook: unix.NF_INET_LOCAL_OUT}, of(leaving)},
-	} {
+	var rules []nft.Rule
+	for _, c := range t.chains() {
 		b.AddChain(t.Table, c.Chain)
 		for _, e := range c.rules {
 			rules = append(rules, nft.Rule{Chain: c.Name, Exprs: e, Tag: e.Tag()})
@@ -312,6 +301,78 @@ func (t *witnessed) create(b *nft.Batch) []ruleID {
 		}
 	}
 	return identify(rules)
+}
+
+// witnessChain is a chain as it is at first.
+type witnessChain struct {
+	nft.Chain
+	rules []nft.Exprs
+}
+
+// chains are those of the table. Answers need not be to connections to a Service: whoever reaches an endpoint, it is
+// alive. Silence counts if it met a Service, or the node itself.
+func (t *witnessed) chains() []witnessChain {
+	const arriving, leaving, datagrams = "arriving", "leaving", "datagrams"
+	base := func(name string, hook uint32, segments string, others ...nft.Exprs) []witnessChain {
+		others = append(others,
+			// A stream of datagrams is assured after two seconds.
+			anyPacket.HasProtocol(unix.IPPROTO_UDP).HasStatus(nft.Assured, 0).Jump(datagrams),
+			anyPacket.PortUnreachable(t.nf).InDirection(nft.Reply).In(watched, t.endpoint()).Record(refused, t.pair(), failureSeconds),
+		)
+		return []witnessChain{
+			{nft.Chain{Name: name + "-others"}, others},
+			{nft.Chain{Name: name, Type: "filter", Hook: hook}, []nft.Exprs{
+				anyPacket.NotProtocol(unix.IPPROTO_TCP).Goto(name + "-others"),
+				// Segments of established connections have neither flag. Nearly all packets get no further.
+				anyPacket.HasAnyTCPFlag(nft.SYN | nft.RST).Goto(segments),
+			}},
+		}
+	}
+	// What the node sends to itself was seen when it went out: it would look repeated.
+	fromOthers := func(e nft.Exprs) nft.Exprs { return e.NotFromInterface("lo") }
+	return slices.Concat(
+		[]witnessChain{
+			{Chain: nft.Chain{Name: trials}},
+			{nft.Chain{Name: datagrams}, []nft.Exprs{
+				anyPacket.HasStatus(nft.Confirmed, 0).Jump(trials),
+				anyPacket.InDirection(nft.Reply).RecordIn(watched, answered, t.endpoint(), seenSeconds),
+			}},
+		},
+		// What the kernel's balancer leads to an endpoint is not translated before it leaves.
+		t.segments(arriving, nft.DNATed, fromOthers),
+		t.segments(leaving, 0, func(e nft.Exprs) nft.Exprs { return e }),
+		base("prerouting", unix.NF_INET_PRE_ROUTING, arriving, anyPacket.FromInterface("lo", false).Return()),
+		base("output", unix.NF_INET_LOCAL_OUT, leaving),
+	)
+}
+
+// segments are the chains for those that open, accept or refuse a connection, which soon find their rule: each connection
+// has some. A connection is confirmed by its first packet.
+func (t *witnessed) segments(name string, met uint32, once func(nft.Exprs) nft.Exprs) []witnessChain {
+	opening, refusal := name+"-opening", anyPacket.HasTCPFlags(nft.RST, nft.RST).InDirection(nft.Reply)
+	repeated := anyPacket.HasStatus(met|nft.Confirmed|nft.SeenReply, met|nft.Confirmed)
+	return []witnessChain{
+		{nft.Chain{Name: opening}, []nft.Exprs{
+			anyPacket.HasStatus(met|nft.Confirmed, met).Jump(trials),
+			once(repeated).In(watched, t.endpoint()).Record(silent, t.pair(), failureSeconds),
+		}},
+		{nft.Chain{Name: name}, []nft.Exprs{
+			anyPacket.HasTCPFlags(nft.FIN|nft.SYN|nft.RST|nft.ACK, nft.SYN).Goto(opening),
+			// From a client it is no packet of a connection.
+			anyPacket.HasTCPFlags(nft.SYN|nft.RST|nft.ACK, nft.SYN|nft.ACK).RecordIn(watched, answered, t.endpoint(), seenSeconds),
+			once(refusal).HasStatus(nft.Assured, 0).In(watched, t.endpoint()).Record(refused, t.pair(), failureSeconds),
+		}},
+	}
+}
+
+// endpoint is that of a connection, and pair the endpoint and its client. What the tuples of a connection say is the
+// same at every hook.
+func (t *witnessed) endpoint() nft.Concat {
+	return nft.Concat{nft.TupleSource(t.nf, nft.Reply), nft.TupleProtocol, nft.TupleSourcePort(nft.Reply)}
+}
+
+func (t *witnessed) pair() nft.Concat {
+	return append(t.endpoint(), nft.TupleSource(t.nf, nft.Original))
 }
 
 // Failures implements dataplane.Witness. A dump that other transactions interrupt lacks some or has some twice.

@@ -72,7 +72,7 @@ func TestWitness(t *testing.T) {
 		// What another program changes is mended.
 		table := fmt.Sprintf("%s sluice-watch", layouts[model.FamilyOf(silent.Addr())].nf)
 		for _, change := range []string{"flush chain T prerouting", "delete table T", "flush set T watched", "flush set T on-trial",
-			"flush chain T output; add rule T output accept; add rule T output tcp flags syn jump leaving; add rule T output accept"} {
+			"flush chain T output; add rule T output accept; add rule T output tcp flags syn goto leaving; add rule T output accept"} {
 			k.nft("", strings.ReplaceAll(change, "T", table))
 			if err := d.Watch(t.Context(), watched); err != nil {
 				t.Fatal(err)
@@ -83,7 +83,7 @@ func TestWitness(t *testing.T) {
 					t.Errorf("after %q there are the elements\n%s", change, elements)
 				}
 			}
-			if strings.Count(rules, "jump arriving") != 1 || strings.Count(rules, "jump leaving") != 1 || strings.Contains(rules, "\t\taccept") {
+			if strings.Count(rules, "goto arriving") != 1 || strings.Count(rules, "goto leaving") != 1 || strings.Contains(rules, "\t\taccept") {
 				t.Errorf("after %q there are the rules\n%s", change, rules)
 			}
 		}

@@ -57,6 +57,9 @@ func (e Exprs) Accept() Exprs { return e.Verdict(&Verdict{Code: AcceptCode}) }
 // Return returns to the chain that jumped here.
 func (e Exprs) Return() Exprs { return e.Verdict(&Verdict{Code: ReturnCode}) }
 
+// Goto continues in another chain, and does not return from it.
+func (e Exprs) Goto(chain string) Exprs { return e.Verdict(Goto(chain)) }
+
 // Jump continues in another chain, and returns from it.
 func (e Exprs) Jump(chain string) Exprs { return e.Verdict(&Verdict{Code: JumpCode, Chain: chain}) }
 
@@ -120,6 +123,11 @@ func (e Exprs) equal(v Value, bytes []byte, text string) Exprs {
 	return e.then(v.text+" "+text, func(a attrs) attrs { return v.load(a, 0).cmp(unix.NFT_CMP_EQ, bytes) })
 }
 
+// unequal matches all others.
+func (e Exprs) unequal(v Value, bytes []byte, text string) Exprs {
+	return e.then(v.text+" != "+text, func(a attrs) attrs { return v.load(a, 0).cmp(unix.NFT_CMP_NEQ, bytes) })
+}
+
 // word is a number as the kernel has it in a register.
 func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
@@ -158,6 +166,7 @@ const (
 	SeenReply = 1 << 1 // IPS_SEEN_REPLY
 	Assured   = 1 << 2 // IPS_ASSURED
 	Confirmed = 1 << 3 // IPS_CONFIRMED
+	DNATed    = ctStatusDNAT
 )
 
 // HasStatus matches packets of connections whose status has these of the bits in a mask.
@@ -176,6 +185,13 @@ const (
 // HasTCPFlags matches segments that have these of the flags in a mask.
 func (e Exprs) HasTCPFlags(mask, flags byte) Exprs {
 	return e.masked(tcpFlags, fmt.Sprintf("& 0x%x == 0x%x", mask, flags), []byte{mask}, []byte{flags})
+}
+
+// HasAnyTCPFlag matches segments that have one of the flags in a mask.
+func (e Exprs) HasAnyTCPFlag(mask byte) Exprs {
+	return e.then(fmt.Sprintf("%s & 0x%x != 0x0", tcpFlags.text, mask), func(a attrs) attrs {
+		return tcpFlags.load(a, 0).bitwise(0, []byte{mask}, []byte{0}).cmp(unix.NFT_CMP_NEQ, []byte{0})
+	})
 }
 
 // PortUnreachable matches the family's ICMP message for an unreachable port, which is about a packet of the
@@ -208,6 +224,9 @@ func (e Exprs) DNATed() Exprs { return e.anyBit(ctStatus, ctStatusDNAT, "dnat") 
 // HasProtocol matches packets of a transport protocol (unix.IPPROTO_...).
 func (e Exprs) HasProtocol(p byte) Exprs { return e.equal(Protocol, []byte{p}, ProtocolText(p)) }
 
+// NotProtocol matches packets of other transport protocols.
+func (e Exprs) NotProtocol(p byte) Exprs { return e.unequal(Protocol, []byte{p}, ProtocolText(p)) }
+
 // ToPort matches packets to a port.
 func (e Exprs) ToPort(port uint16) Exprs {
 	return e.equal(DestPort, binary.BigEndian.AppendUint16(nil, port), fmt.Sprint(port))
@@ -221,11 +240,7 @@ func (e Exprs) FromLocal() Exprs { return e.equal(sourceType, word(unix.RTN_LOCA
 func (e Exprs) ToLocal() Exprs { return e.equal(destType, word(unix.RTN_LOCAL), "local") }
 
 // NotToLocal matches all others.
-func (e Exprs) NotToLocal() Exprs {
-	return e.then(destType.text+" != local", func(a attrs) attrs {
-		return destType.load(a, 0).cmp(unix.NFT_CMP_NEQ, word(unix.RTN_LOCAL))
-	})
-}
+func (e Exprs) NotToLocal() Exprs { return e.unequal(destType, word(unix.RTN_LOCAL), "local") }
 
 // FromInterface matches packets that came in through an interface of that name, or
 // whose name starts with it.
@@ -234,9 +249,18 @@ func (e Exprs) FromInterface(name string, prefix bool) Exprs {
 	if prefix {
 		text += "*"
 	} else {
-		bytes = append(bytes, make([]byte, unix.IFNAMSIZ-len(bytes))...)
+		bytes = interfaceName(name)
 	}
 	return e.equal(Interface, bytes, `"`+text+`"`)
+}
+
+// NotFromInterface matches packets that came in through another interface.
+func (e Exprs) NotFromInterface(name string) Exprs {
+	return e.unequal(Interface, interfaceName(name), `"`+name+`"`)
+}
+
+func interfaceName(name string) []byte {
+	return append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...)
 }
 
 // Within matches packets with an address in a range.
@@ -358,14 +382,29 @@ func (e Exprs) RecordFirst(set string, key Concat, seconds uint32) Exprs {
 }
 
 func (e Exprs) record(verb string, op uint32, set string, key Concat, seconds uint32) Exprs {
-	text := fmt.Sprintf("%s @%s { %s timeout %s }", verb, set, key.text(), timeText(seconds))
-	return e.then(text, func(a attrs) attrs {
+	return e.then(recordText(verb, set, key, seconds), func(a attrs) attrs {
 		a, _ = key.load(a, 0)
-		return a.expr("dynset", func(a attrs) attrs {
-			a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, op)
-			a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number())
-			return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)
-		})
+		return a.dynset(op, set, seconds)
+	})
+}
+
+// RecordIn matches packets whose key is in a set, and records it in another one. The key is loaded once.
+func (e Exprs) RecordIn(has, set string, key Concat, seconds uint32) Exprs {
+	return e.In(has, key).then(recordText("update", set, key, seconds), func(a attrs) attrs {
+		return a.dynset(unix.NFT_DYNSET_OP_UPDATE, set, seconds)
+	})
+}
+
+func recordText(verb, set string, key Concat, seconds uint32) string {
+	return fmt.Sprintf("%s @%s { %s timeout %s }", verb, set, key.text(), timeText(seconds))
+}
+
+// dynset changes a dynamic set by the key in the first registers.
+func (a attrs) dynset(op uint32, set string, seconds uint32) attrs {
+	return a.expr("dynset", func(a attrs) attrs {
+		a = a.text(unix.NFTA_DYNSET_SET_NAME, set).u32(unix.NFTA_DYNSET_OP, op)
+		a = a.u32(unix.NFTA_DYNSET_SREG_KEY, register(0).number())
+		return a.u64(unix.NFTA_DYNSET_TIMEOUT, uint64(seconds)*1000)
 	})
 }
 
