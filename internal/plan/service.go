@@ -173,10 +173,10 @@ func (d *draft) filters(kind Kind, f model.Family) bool {
 	return len(ranges) == 0 || len(prefixesOf(f, ranges)) > 0
 }
 
-// OpenBeside reports whether a Service restricts the clients of its load balancer IPs and has other
-// external addresses, at which everybody may connect.
-func OpenBeside(svc *model.Service) bool {
-	return svc.Filtered && !svc.FilterAll && (hasNodePort(svc) || len(svc.ExternalIPs) > 0)
+// OpenBeside reports whether everybody may connect to a frontend of a Service that restricts the clients of its load
+// balancer IPs.
+func (f *Frontend) OpenBeside(svc *model.Service) bool {
+	return svc.Filtered && !svc.FilterAll && !f.Filtered && (f.Kind == NodePort || f.Kind == ExternalIP)
 }
 
 // hasFamily reports whether one of the Service's ClusterIPs is of a family.

@@ -235,8 +235,7 @@ func (c *composer) filterStep(f *plan.Frontend) {
 			c.step("source ranges", "everybody may connect: %s has none", c.system())
 			return
 		}
-		beside := f.Kind == plan.NodePort || f.Kind == plan.ExternalIP
-		if s := c.evidence.Service; s != nil && beside && plan.OpenBeside(s) {
+		if s := c.evidence.Service; s != nil && f.OpenBeside(s) {
 			c.step("source ranges", "everybody may connect here: loadBalancerSourceRanges is for load balancer IPs only, unless the annotation sluice/source-ranges-apply-to says all")
 		}
 		return

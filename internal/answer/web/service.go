@@ -189,7 +189,7 @@ func facts(s *service, limits plan.Limits) []fact {
 			ranges = "everybody: " + limits.System.String() + " has no source ranges"
 		case s.FilterAll:
 			ranges += ", at all external addresses"
-		case plan.OpenBeside(s.Service):
+		case slices.ContainsFunc(s.frontends, func(f *plan.Frontend) bool { return f.OpenBeside(s.Service) }):
 			ranges += ", at load balancer IPs only: everybody may connect to node ports and external IPs"
 		}
 		out = append(out, fact{"Admitted", ranges})

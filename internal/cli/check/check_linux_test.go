@@ -129,6 +129,25 @@ func TestServicesThatWouldBeTreatedDifferently(t *testing.T) {
 	}
 }
 
+// Where everybody may connect beside source ranges is an address that is served.
+func TestOnlyServedAddressesAreOpen(t *testing.T) {
+	s := settings(t, "nftables")
+	state := model.NewState()
+	state.Apply(&model.Dirty{}, model.SetService{Service: &model.Service{
+		Name: model.Name{Namespace: "default", Name: "web"}, ClusterIPs: testkit.Addrs("10.96.0.1"), ExternalIPs: testkit.Addrs("198.18.0.2"),
+		LoadBalancerIPs: testkit.Addrs("198.18.0.1"), Filtered: true, SourceRanges: testkit.Prefixes("192.0.2.0/24"),
+		Ports: []model.ServicePort{{Port: 80, Protocol: model.TCP}},
+	}})
+	const open = "everybody may connect"
+	if found := services(s, state, "nftables"); !has(found, Note, open) {
+		t.Errorf("found %+v", found)
+	}
+	s.Plan.ExternalIPRanges = testkit.Prefixes("203.0.113.0/24")
+	if found := services(s, state, "nftables"); has(found, Note, open) || !has(found, Todo, "198.18.0.2") {
+		t.Errorf("found %+v", found)
+	}
+}
+
 // Without a kube-proxy in place there is nothing to be compared with.
 func TestServicesAreComparedWithWhatIsThere(t *testing.T) {
 	for mode, want := range map[string]string{"": "all of them would be served", "iptables": "all of them are served as by the kube-proxy in place"} {

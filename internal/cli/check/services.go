@@ -33,15 +33,21 @@ func (r *Report) checkServices(o *Options, desired *plan.Desired) {
 	default:
 		r.add(Fine, "Services", "", "all of them are served as by the kube-proxy in place")
 	}
-	r.noteOpen(o, names)
+	r.noteOpen(o, desired)
 }
 
 // noteOpen names the Services whose source ranges leave some of their addresses open, with every kube-proxy.
-func (r *Report) noteOpen(o *Options, names []model.Name) {
-	open := slices.DeleteFunc(slices.Clone(names), func(n model.Name) bool { return !plan.OpenBeside(o.State.Service(n)) })
-	if len(open) == 0 {
+func (r *Report) noteOpen(o *Options, desired *plan.Desired) {
+	names := map[model.Name]struct{}{}
+	for _, f := range desired.Frontends {
+		if f.OpenBeside(o.State.Service(f.Service)) {
+			names[f.Service] = struct{}{}
+		}
+	}
+	if len(names) == 0 {
 		return
 	}
+	open := slices.SortedFunc(maps.Keys(names), model.Name.Compare)
 	r.add(Note, "source ranges", "if the ranges are to restrict those clients, too, set the annotation sluice/source-ranges-apply-to: all (docs/security.md)",
 		"everybody may connect to node ports and external IPs of Services with loadBalancerSourceRanges, which are for load balancer IPs: %s",
 		printable.List(open, model.Name.String))
