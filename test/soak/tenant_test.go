@@ -197,7 +197,6 @@ func hostilities() []hostility {
 		flapping("a Service of 1,000 endpoints with affinity flaps", true, 1, 4, 1000, withAffinity),
 		weighing("1,000 endpoints of weights without a common divisor flap", true, 1000),
 		replacing("all 1,000 endpoints of a Service flap", true, 1000),
-		replacing("all 5,000 endpoints of a Service flap", true, 5000),
 		ranging("1,000 source ranges flap", false, 1000),
 		flooding("Services come and go", false, 50),
 		connecting("1,000 connections a second to a silent endpoint", false, false),
