@@ -123,7 +123,6 @@ type ledger struct {
 	// inDoubt are the endpoints that clients of some kind failed to reach: answers to those
 	// of other kinds are of interest, too.
 	inDoubt map[To]struct{} // From is not set
-	looked  bool
 }
 
 func newLedger() *ledger { return &ledger{records: map[To]*record{}, inDoubt: map[To]struct{}{}} }
@@ -181,9 +180,6 @@ func (l *ledger) look(now time.Time) {
 	l.attempts = 0
 	clear(l.inDoubt)
 	for to, r := range l.records {
-		if !l.looked {
-			r.ignoreWaiting(now)
-		}
 		r.look(now)
 		l.attempts += len(r.waiting)
 		if r.Failed > 0 || len(r.waiting) > 0 || r.silence > 0 {
@@ -195,23 +191,12 @@ func (l *ledger) look(now time.Time) {
 			delete(l.records, to)
 		}
 	}
-	l.looked = true
 }
 
 // forgetLook drops what a look saw that did not come to its end.
 func (l *ledger) forgetLook() {
 	for _, r := range l.records {
 		r.unanswered, r.seen, r.replied = 0, nil, nil
-	}
-}
-
-// ignoreWaiting has the attempts of the first look never count. Clients may have given them up before this process
-// began, and been answered since: the kernel keeps them for two minutes.
-func (r *record) ignoreWaiting(now time.Time) {
-	r.waiting = map[attempt]time.Time{}
-	for a := range r.seen {
-		r.waiting[a] = now
-		r.counted.add(a)
 	}
 }
 

@@ -26,13 +26,6 @@ type history struct {
 	now time.Time
 }
 
-// newHistory has looked once.
-func newHistory() *history {
-	h := &history{newLedger(), start}
-	h.ledger.look(start)
-	return h
-}
-
 // look has the table look like this after a while.
 func (h *history) look(after time.Duration, waiting, replied []uint32) Report {
 	h.now = h.now.Add(after)
@@ -117,18 +110,6 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 			h.look(time.Second, nil, list{2})
 			h.refuse(3)
 		}, Flaky, 2},
-		{"waiting since before the first look", func(h *history) {
-			h.looked = false
-			h.look(0, list{1}, list{7})
-			h.look(time.Minute, list{1, 2}, list{7})
-			h.refuse(1)
-		}, Fine, 0},
-		{"waiting since before and after the first look", func(h *history) {
-			h.looked = false
-			h.look(0, list{1}, nil)
-			h.look(time.Second, list{1, 2}, nil)
-			h.look(time.Second, list{1, 2}, nil)
-		}, Silent, 1},
 		{"failures of long ago", func(h *history) {
 			h.refuse(1)
 			h.look(stale+time.Second, nil, nil)
@@ -136,7 +117,7 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHistory()
+			h := &history{newLedger(), start}
 			tt.run(h)
 			if got := h.report(); got.State != tt.want || got.Failed != tt.failed {
 				t.Errorf("%v with %d failures, want %v with %d: %+v", got.State, got.Failed, tt.want, tt.failed, got)
@@ -167,7 +148,7 @@ func TestAttemptsOfTheProxy(t *testing.T) {
 		{"silent and then not", tries{none, none, none, none, ok}, Flaky, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHistory()
+			h := &history{newLedger(), start}
 			for _, outcome := range tt.tries {
 				h.try(web, dataplane.Attempt{Outcome: outcome, Took: short}, h.now)
 				h.look(short, nil, nil)
@@ -184,7 +165,7 @@ func TestAttemptsOfTheProxy(t *testing.T) {
 }
 
 func TestSinceIsThatOfTheFirstFailure(t *testing.T) {
-	h := newHistory()
+	h := &history{newLedger(), start}
 	h.look(0, []uint32{1}, nil)
 	h.look(2*time.Second, []uint32{1}, nil)
 	h.look(time.Minute, []uint32{1, 2}, nil)
@@ -195,7 +176,7 @@ func TestSinceIsThatOfTheFirstFailure(t *testing.T) {
 }
 
 func TestDatagramsTellNothing(t *testing.T) {
-	h := newHistory()
+	h := &history{newLedger(), start}
 	to := web
 	to.Protocol = model.UDP
 	for range 3 {
@@ -210,7 +191,7 @@ func TestDatagramsTellNothing(t *testing.T) {
 }
 
 func TestWhatSaysNothingIsForgotten(t *testing.T) {
-	h := newHistory()
+	h := &history{newLedger(), start}
 	h.look(0, nil, []uint32{1, 2})
 	h.look(time.Second, nil, nil)
 	if len(h.records) != 0 {
@@ -219,7 +200,7 @@ func TestWhatSaysNothingIsForgotten(t *testing.T) {
 }
 
 func TestAttemptsAreBounded(t *testing.T) {
-	h := newHistory()
+	h := &history{newLedger(), start}
 	var many []uint32
 	for n := range uint32(maxAttempts) {
 		many = append(many, n)
