@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 
@@ -98,7 +99,8 @@ func TestServiceProblemsAreEvents(t *testing.T) {
 	})
 }
 
-// eventsOn returns the Events on a Service by its UID, as kubectl describe does.
+// eventsOn returns the Events of proxies on a Service by its UID, as kubectl describe does. The API server itself may
+// have some about its ClusterIP.
 func (s *site) eventsOn(ctx context.Context, service *corev1.Service) ([]corev1.Event, error) {
 	events, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=Service,involvedObject.uid=" + string(service.UID),
@@ -106,7 +108,7 @@ func (s *site) eventsOn(ctx context.Context, service *corev1.Service) ([]corev1.
 	if err != nil {
 		return nil, err
 	}
-	return events.Items, nil
+	return slices.DeleteFunc(events.Items, func(e corev1.Event) bool { return e.ReportingController != "kube-proxy" }), nil
 }
 
 func TestBurstOfServicesIsProgrammed(t *testing.T) {
