@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,8 @@ type Entry struct {
 	Replied  bool           // packets were seen in both directions
 	// Offloaded says that a flow table of nftables forwards its packets.
 	Offloaded bool
+	// Lasts is for how much longer it stays if there are no packets, in whole seconds.
+	Lasts time.Duration
 
 	// Attributes by which the kernel identifies the entry. They refer to what it was
 	// decoded from.
@@ -71,6 +74,10 @@ func (e *Entry) Decode(payload []byte) bool {
 			if len(v) == 4 {
 				status := binary.BigEndian.Uint32(v)
 				e.Replied, e.Offloaded = status&SeenReply != 0, status&Offloaded != 0
+			}
+		case Timeout:
+			if len(v) == 4 {
+				e.Lasts = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
 			}
 		case ProtoInfo:
 			e.State = tcpState(v)

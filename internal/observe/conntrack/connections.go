@@ -32,13 +32,15 @@ type Connection struct {
 	// Replied says that packets were seen in both directions, and Over that a TCP
 	// connection has ended.
 	Replied, Over bool
+	// Lasts is for how much longer the entry stays if there are no packets, in whole seconds.
+	Lasts time.Duration
 }
 
 func (f *flow) connection() Connection {
 	return Connection{
 		ID: binary.BigEndian.Uint32(f.ID), Protocol: f.Protocol,
 		Client: f.From, Frontend: f.To, Endpoint: f.By, SeenAs: f.ReplyTo,
-		Replied: f.Replied, Over: f.Protocol == model.TCP && f.Over(),
+		Replied: f.Replied, Over: f.Protocol == model.TCP && f.Over(), Lasts: f.Lasts,
 	}
 }
 

@@ -22,6 +22,9 @@ const (
 	stale = 10 * time.Minute
 	// maxAttempts bounds what is remembered of single attempts, for all endpoints together.
 	maxAttempts = 1 << 16
+	// repeated is by how much longer an entry is kept if its client has sent its first packet again, and not only
+	// by how the kernel rounds.
+	repeated = 2 * time.Second
 )
 
 // To is an endpoint, and the kind of client that connects to it.
@@ -74,6 +77,7 @@ type attempt struct {
 type connection struct {
 	attempt
 	replied bool
+	until   time.Time // when the kernel forgets it, if there are no packets
 }
 
 type attempts map[attempt]struct{}
@@ -123,9 +127,16 @@ type ledger struct {
 	// inDoubt are the endpoints that clients of some kind failed to reach: answers to those
 	// of other kinds are of interest, too.
 	inDoubt map[To]struct{} // From is not set
+	// before are attempts from before the first look, nil until then, which may have been given up: the kernel keeps
+	// them for two minutes, and their clients may have been answered since. They count when they are repeated.
+	// stay are those of them that the look under way has seen, and gone has those that were there at the last look but
+	// one: the notice of their end may come afterwards.
+	before, stay, gone map[attempt]time.Time
 }
 
-func newLedger() *ledger { return &ledger{records: map[To]*record{}, inDoubt: map[To]struct{}{}} }
+func newLedger() *ledger {
+	return &ledger{records: map[To]*record{}, inDoubt: map[To]struct{}{}, stay: map[attempt]time.Time{}}
+}
 
 // Compare orders them by endpoint.
 func (t To) Compare(o To) int {
@@ -159,11 +170,26 @@ func (l *ledger) see(to To, c connection) {
 		}
 		return
 	}
+	if l.isOld(&c) {
+		return
+	}
 	r := l.of(to)
 	r.unanswered++
 	if _, known := r.waiting[c.attempt]; known || l.attempts+len(r.seen) < maxAttempts {
 		r.seen.add(c.attempt)
 	}
+}
+
+// isOld reports whether an attempt is from before the first look, and was not repeated since.
+func (l *ledger) isOld(c *connection) bool {
+	until, old := l.before[c.attempt]
+	if l.before == nil {
+		until, old = c.until, len(l.stay) < maxAttempts
+	}
+	if old = old && c.until.Sub(until) < repeated; old {
+		l.stay[c.attempt] = until
+	}
+	return old
 }
 
 // doubtful returns the addresses of endpoints of which it is to be known whether they answer.
@@ -177,6 +203,7 @@ func (l *ledger) doubtful() []netip.Addr {
 
 // look ends a look at the table.
 func (l *ledger) look(now time.Time) {
+	l.gone, l.before, l.stay = l.before, l.stay, map[attempt]time.Time{}
 	l.attempts = 0
 	clear(l.inDoubt)
 	for to, r := range l.records {
@@ -195,6 +222,7 @@ func (l *ledger) look(now time.Time) {
 
 // forgetLook drops what a look saw that did not come to its end.
 func (l *ledger) forgetLook() {
+	clear(l.stay)
 	for _, r := range l.records {
 		r.unanswered, r.seen, r.replied = 0, nil, nil
 	}
@@ -281,6 +309,10 @@ func (r *record) judge(now time.Time) {
 func (l *ledger) ended(to To, c connection, now time.Time) *Report {
 	if !connects(to.Protocol) {
 		return nil
+	}
+	_, old := l.before[c.attempt]
+	if _, was := l.gone[c.attempt]; old || was {
+		return nil // after a long time, too
 	}
 	r := l.of(to)
 	_, waits := r.waiting[c.attempt]

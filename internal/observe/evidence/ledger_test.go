@@ -17,13 +17,20 @@ var (
 
 // numbered is a connection to web.
 func numbered(n uint32, replied bool) connection {
-	return connection{attempt{n, netip.AddrPortFrom(netip.MustParseAddr("10.244.1.9"), uint16(n))}, replied}
+	return connection{attempt{n, netip.AddrPortFrom(netip.MustParseAddr("10.244.1.9"), uint16(n))}, replied, time.Time{}}
 }
 
 // history is a ledger and the time.
 type history struct {
 	*ledger
 	now time.Time
+}
+
+// newHistory has looked once.
+func newHistory() *history {
+	h := &history{newLedger(), start}
+	h.ledger.look(start)
+	return h
 }
 
 // look has the table look like this after a while.
@@ -110,6 +117,30 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 			h.look(time.Second, nil, list{2})
 			h.refuse(3)
 		}, Flaky, 2},
+		{"given up before the first look", func(h *history) {
+			h.ledger = newLedger()
+			h.look(0, list{1, 3}, list{7})
+			h.look(time.Second, list{1, 2, 3}, list{7})
+			h.look(time.Second, list{1, 3}, list{2, 7})
+			h.refuse(1)
+			h.look(time.Second, nil, nil)
+			h.refuse(3)
+		}, Fine, 0},
+		{"waiting since before the first look, and later", func(h *history) {
+			h.ledger = newLedger()
+			h.look(0, list{1}, nil)
+			h.look(time.Second, list{1, 2}, nil)
+			h.look(time.Second, list{1, 2}, nil)
+		}, Silent, 1},
+		{"repeated since the first look", func(h *history) {
+			h.ledger = newLedger()
+			c := numbered(1, false)
+			for range 4 {
+				h.see(web, c)
+				h.look(time.Second, nil, nil)
+				c.until = c.until.Add(time.Second)
+			}
+		}, Silent, 1},
 		{"failures of long ago", func(h *history) {
 			h.refuse(1)
 			h.look(stale+time.Second, nil, nil)
@@ -117,7 +148,7 @@ func TestStatesOfAnEndpoint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := &history{newLedger(), start}
+			h := newHistory()
 			tt.run(h)
 			if got := h.report(); got.State != tt.want || got.Failed != tt.failed {
 				t.Errorf("%v with %d failures, want %v with %d: %+v", got.State, got.Failed, tt.want, tt.failed, got)
@@ -148,7 +179,7 @@ func TestAttemptsOfTheProxy(t *testing.T) {
 		{"silent and then not", tries{none, none, none, none, ok}, Flaky, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := &history{newLedger(), start}
+			h := newHistory()
 			for _, outcome := range tt.tries {
 				h.try(web, dataplane.Attempt{Outcome: outcome, Took: short}, h.now)
 				h.look(short, nil, nil)
@@ -165,7 +196,7 @@ func TestAttemptsOfTheProxy(t *testing.T) {
 }
 
 func TestSinceIsThatOfTheFirstFailure(t *testing.T) {
-	h := &history{newLedger(), start}
+	h := newHistory()
 	h.look(0, []uint32{1}, nil)
 	h.look(2*time.Second, []uint32{1}, nil)
 	h.look(time.Minute, []uint32{1, 2}, nil)
@@ -176,7 +207,7 @@ func TestSinceIsThatOfTheFirstFailure(t *testing.T) {
 }
 
 func TestDatagramsTellNothing(t *testing.T) {
-	h := &history{newLedger(), start}
+	h := newHistory()
 	to := web
 	to.Protocol = model.UDP
 	for range 3 {
@@ -191,7 +222,7 @@ func TestDatagramsTellNothing(t *testing.T) {
 }
 
 func TestWhatSaysNothingIsForgotten(t *testing.T) {
-	h := &history{newLedger(), start}
+	h := newHistory()
 	h.look(0, nil, []uint32{1, 2})
 	h.look(time.Second, nil, nil)
 	if len(h.records) != 0 {
@@ -200,7 +231,7 @@ func TestWhatSaysNothingIsForgotten(t *testing.T) {
 }
 
 func TestAttemptsAreBounded(t *testing.T) {
-	h := &history{newLedger(), start}
+	h := newHistory()
 	var many []uint32
 	for n := range uint32(maxAttempts) {
 		many = append(many, n)

@@ -146,7 +146,7 @@ func (s *Sensor) readTable(ctx context.Context) (cost time.Duration, err error) 
 		var more time.Duration
 		more, err = s.connections(ctx, s.NetNS, which, func(c conntrack.Connection) {
 			if !s.kinds.direct(&c) {
-				s.ledger.see(s.kinds.to(&c), entry(&c))
+				s.ledger.see(s.kinds.to(&c), s.entry(&c))
 			}
 		})
 		cost += more
@@ -186,7 +186,7 @@ func (s *Sensor) refused(c conntrack.Connection) {
 		return
 	}
 	to := s.kinds.to(&c)
-	s.report(to, s.ledger.ended(to, entry(&c), s.Clock.Now()))
+	s.report(to, s.ledger.ended(to, s.entry(&c), s.Clock.Now()))
 }
 
 // report publishes what is known of an endpoint, if it is something new.
@@ -326,8 +326,8 @@ func (s *Sensor) Summary() Summary {
 	return s.summary
 }
 
-func entry(c *conntrack.Connection) connection {
-	return connection{attempt{c.ID, c.Client}, c.Replied}
+func (s *Sensor) entry(c *conntrack.Connection) connection {
+	return connection{attempt{c.ID, c.Client}, c.Replied, s.Clock.Now().Add(c.Lasts)}
 }
 
 // kinds tells the kinds of clients apart.
@@ -355,7 +355,9 @@ func (s *Sensor) updateKinds() {
 		}
 	})
 	if !s.kinds.same(&before) {
+		before := s.ledger.before
 		s.ledger = newLedger()
+		s.ledger.before = before
 		s.publish(s.forgetReports)
 	}
 }

@@ -33,7 +33,7 @@ func TestSensor(t *testing.T) {
 	}
 	var refuses error
 	s.connections = func(_ context.Context, _ int, which conntrack.Selection, yield func(conntrack.Connection)) (time.Duration, error) {
-		if which.Unreplied && refuses == nil {
+		if which.Unreplied && refuses == nil && clock.Since(start) > 0 {
 			yield(from("10.244.1.2:1000", 1))
 		}
 		return 20 * time.Millisecond, refuses
@@ -57,8 +57,10 @@ func TestSensor(t *testing.T) {
 	if interval := s.look(t.Context()); interval != costFactor*20*time.Millisecond {
 		t.Errorf("the next look is after %v", interval)
 	}
-	clock.Step(2 * time.Second)
-	s.look(t.Context())
+	for range 2 {
+		clock.Step(time.Second)
+		s.look(t.Context())
+	}
 	pods := To{endpoint, model.TCP, plan.PodClient}
 	if r := s.Report(pods); r.State != Silent || r.Failed != 1 {
 		t.Errorf("pods met %+v", r)
